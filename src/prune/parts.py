@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -118,7 +118,7 @@ class Teacher(Protocol):
         ...
 
     def answer(
-        self, questions: Sequence[Question], done: frozenset[str], source: Path, stop: Callable[[], bool]
+        self, questions: Sequence[Question], done: frozenset[str], source: Path
     ) -> Iterator[Answer]:
         """Answers to all questions whose rid is not in ``done``, each as soon as it is finished.
 

@@ -1,0 +1,3 @@
+"""The default plugin set: one module a plugin."""
+
+PLUGINS: tuple[str, ...] = ()
