@@ -1,0 +1,49 @@
+"""The nested groups of a run's options; every default carries its reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from .gates import GateOptions
+
+
+@dataclass
+class IlluminateOptions:
+    window: int = 2048  # tokens a window; a longer record is cut with half overlap
+    tokens: int | None = None  # calibration tokens: none = 20 a neuron of the widest FFN (under 10 overfits), 0 = all
+
+
+@dataclass
+class PlanOptions:
+    protect_first: int = 0  # first layers kept whole: protecting edges cost more than it saved where measured
+    protect_last: int = 0  # last layers kept whole
+    min_width: float = 0.25  # floor of a layer's width, as a fraction of it
+    align: int = 128  # widths are multiples of it, as GEMM tiles and quantization groups want
+
+
+@dataclass
+class FoldOptions:
+    refit: str = "auto"  # auto: plain cut or the best ridge, a layer at a time on val; on: best ridge; off: plain cut
+    ridge: list[float] = field(default_factory=lambda: [0.03, 0.1, 0.3])  # ρ, in units of the mean kept Gram diagonal
+
+
+@dataclass
+class SaveOptions:
+    widths: str = "uniform"  # uniform: one width, loads everywhere; padded: zeros up to the widest; exact: ffn_widths
+    shard: str = "5GB"  # largest weight file; more weights are split, with an index
+
+
+@dataclass
+class StreamOptions:
+    resident: str = "auto"  # auto: keep the weights in memory where they fit; always; never: a layer at a time
+    states: str = "2GB"  # hidden states past this go to a memory-mapped file
+
+
+@dataclass
+class EvalOptions:
+    prompts: int = 16  # test prompts answered greedily by each candidate; 0 = none, and no gate on them
+    max_tokens: int = 384  # longest answer
+    general: str | None = None  # plain text or .jsonl with `text`: general perplexity
+    general_tokens: int = 16384  # of that text, this many tokens are scored
+    compare: list[str] = field(default_factory=list)  # other model folders, scored on the same records
+    gates: GateOptions = field(default_factory=GateOptions)  # reasons to refuse the output
