@@ -1,22 +1,36 @@
 """Errors a user can act on, and the exit code of each."""
 
-from difflib import get_close_matches
 from collections.abc import Iterable
+from difflib import get_close_matches
 from enum import IntEnum
+from typing import Self
 
 
 class ExitCode(IntEnum):
-    """What the shell sees. ``docs/exit-codes.md`` is generated from the comments."""
+    """What the shell sees; ``docs/exit-codes.md`` is generated from it."""
 
-    OK = 0
-    BUG = 1
-    USAGE = 2
-    STAGE = 3
-    TEACHER = 4
-    GATE = 5
-    BUSY = 6
-    INTERRUPTED = 130
-    TERMINATED = 143
+    meaning: str  #: what happened
+    on_disk: str  #: what the run leaves behind
+
+    def __new__(cls, value: int, meaning: str = "", on_disk: str = "") -> Self:
+        code = int.__new__(cls, value)
+        code._value_ = value
+        code.meaning, code.on_disk = meaning, on_disk
+        return code
+
+    OK = 0, "the output is published", "the complete output with its manifest"
+    BUG = 1, "a bug: anything not foreseen", "a crash bundle; the cache is resumable"
+    USAGE = 2, "a wrong option, input, model or plugin, refused before any work", "nothing new anywhere"
+    STAGE = (
+        3,
+        "a stage failed while running: memory, disk, a non-finite number, a plugin that raised",
+        "the cache is resumable, an older output is untouched, a crash bundle",
+    )
+    TEACHER = 4, "the teacher gave up within its budget", "the answers so far are kept"
+    GATE = 5, "a quality gate refused the output", "no output; with `write_on_fail=true`, `<output>.rejected`"
+    BUSY = 6, "another run is publishing to this output", "nothing touched"
+    INTERRUPTED = 130, "Ctrl-C", "resumable by the same command; out within 5 s"
+    TERMINATED = 143, "SIGTERM", "resumable by the same command; out within 5 s"
 
 
 class PruneError(Exception):
