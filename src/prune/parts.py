@@ -45,7 +45,7 @@ class Room:
     full: int  #: F, the source's width
     floor: int  #: least width allowed (a multiple of ``step``, or F)
     protected: bool  #: stays at ``full``
-    rel: Sequence[tuple[int, float]] = ()  #: (width, relative refit error on val) at multiples of ``step``
+    rel: Sequence[tuple[int, float]] = ()  #: (width, relative refit error) at multiples of ``step``
     energy: float = 0.0  #: tr(W Σ Wᵀ)
 
 

@@ -1,0 +1,1 @@
+"""Torch code shared by stages and plugins; it knows models and matrices, never the configuration."""
