@@ -34,11 +34,11 @@ class Scores:
     def by_prompt(self) -> tuple[Floats, Floats]:
         """(NLL sums [P], token counts [P]), the prompts in order of first appearance."""
         place = {prompt: i for i, prompt in enumerate(dict.fromkeys(self.prompts))}
-        group = np.array([place[prompt] for prompt in self.prompts])
-        return (
-            np.bincount(group, np.asarray(self.nll, np.float64), len(place)),
-            np.bincount(group, np.asarray(self.tokens, np.float64), len(place)),
-        )
+        nll, tokens = np.zeros(len(place)), np.zeros(len(place))
+        for prompt, loss, count in zip(self.prompts, self.nll, self.tokens, strict=True):
+            nll[place[prompt]] += loss
+            tokens[place[prompt]] += count
+        return nll, tokens
 
 
 @dataclass(frozen=True)
