@@ -1,0 +1,252 @@
+"""A model whose weights come from disk when they are needed: a layer at a time, or all at once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import init_empty_weights
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+
+from ..errors import UsageError
+from .checkpoint import Checkpoint, read_json
+from .layout import Site, layout_of, sites_of
+from .packing import decode_packed
+
+#: Our own config.json key: the FFN width of every layer, where they differ.
+WIDTHS = "ffn_widths"
+
+Decode = Callable[[str, Mapping[str, Tensor]], Tensor]
+
+
+class LazyModel:
+    """A causal LM on the meta device, and the checkpoint that fills it.
+
+    Weights are cast to ``dtype`` as they are loaded; packed ones are decoded on the way.
+
+    :raises UsageError: where config, names or shapes do not fit together, or the family is not supported.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | None = None,
+        decode: Decode | None = None,
+    ) -> None:
+        self.folder, self.dtype, self.device = folder, dtype, device or torch.device("cpu")
+        self.config = read_config(folder)
+        self.layout = layout_of(self.config)
+        self.checkpoint = Checkpoint(folder)
+        self.model = skeleton(self.config, getattr(self.config, WIDTHS, None))
+        self.sites = sites_of(self.model, self.layout)
+        self.layers: nn.ModuleList = self.model.get_submodule(self.layout.layers)  # type: ignore[assignment]
+        self._decode = decode or self._own_decode()
+        self._stored = self._match_names()
+        self._pinned = False
+
+    @functools.cached_property
+    def outside(self) -> list[str]:
+        """Parameter names outside the decoder layers."""
+        prefix = self.layout.layers + "."
+        return [n for n in self._stored if not n.startswith(prefix)]
+
+    @functools.cached_property
+    def outside_but_head(self) -> list[str]:
+        """Those that the way from token ids to the first layer needs."""
+        head = self.model.get_output_embeddings().weight
+        return [n for n in self.outside if self.tied or self.model.get_parameter(n) is not head]
+
+    def layer_names(self, layer: int) -> list[str]:
+        """Parameter names of one decoder layer."""
+        prefix = f"{self.layout.layers}.{layer}."
+        return [n for n in self._stored if n.startswith(prefix)]
+
+    def tensor(self, name: str) -> Tensor:
+        """One parameter by its module name, decoded, in float32 on the CPU."""
+        return self._read([name])[name].float()
+
+    @contextmanager
+    def loaded(self, names: Iterable[str]) -> Iterator[None]:
+        """Within, these parameters hold their weights; afterwards they are on the meta device again."""
+        if self._pinned:
+            yield
+            return
+        wanted = list(names)
+        self._fill(wanted)
+        try:
+            yield
+        finally:
+            for name in wanted:
+                _assign(self.model, name, torch.empty(self._shape(name), device="meta", dtype=self.dtype))
+
+    def pin(self) -> Any:
+        """Load everything for good; returns the plain transformers model."""
+        if not self._pinned:
+            self._fill(self._stored)
+            self.model.tie_weights()
+            self._pinned = True
+        return self.model
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all weights in the compute dtype."""
+        return sum(torch.Size(self._shape(n)).numel() for n in self._stored) * self.dtype.itemsize
+
+    def stored_names(self, name: str) -> list[str]:
+        """The names on disk that a parameter is read from (several where it is packed)."""
+        return self._stored[name]
+
+    def _shape(self, name: str) -> torch.Size:
+        return self.model.get_parameter(name).shape
+
+    def _fill(self, names: Iterable[str]) -> None:
+        for name, tensor in self._read(names).items():
+            if tensor.shape != self._shape(name):
+                want = tuple(self._shape(name))
+                raise UsageError(f"{self.folder}: {name} is {tuple(tensor.shape)}, the config says {want}")
+            _assign(self.model, name, tensor.to(self.device, self.dtype))
+        self._tie(names)
+
+    def _tie(self, names: Iterable[str]) -> None:
+        """An output head that shares the embedding follows it."""
+        head, embedding = self.model.get_output_embeddings(), self.model.get_input_embeddings()
+        if self.tied and any(self.model.get_parameter(n) is embedding.weight for n in names):
+            head.weight = embedding.weight
+
+    @property
+    def tied(self) -> bool:
+        """The head and the embedding are one matrix."""
+        return bool(getattr(self.config, "tie_word_embeddings", False))
+
+    def _read(self, names: Iterable[str]) -> dict[str, Tensor]:
+        wanted = {name: self._stored[name] for name in names}
+        raw = self.checkpoint.load(s for stored in wanted.values() for s in stored)
+        return {
+            name: raw.pop(name_on_disk[0])
+            if len(name_on_disk) == 1
+            else self._decode(name, {s: raw.pop(s) for s in name_on_disk})
+            for name, name_on_disk in wanted.items()
+        }
+
+    def _own_decode(self) -> Decode:
+        """What reads the packed tensors that the config declares."""
+        declared = getattr(self.config, "quantization_config", None)
+        if declared and declared.get("format") != "pack-quantized":
+            method = declared.get("quant_method", "unknown")
+            raise UsageError(f"{self.folder}: quantized as {method!r}; give the model before quantization")
+        return lambda _, stored: decode_packed(stored)
+
+    def _match_names(self) -> dict[str, list[str]]:
+        """Parameter name -> names on disk. Some writers leave the base model's prefix out."""
+        on_disk = self.checkpoint.entries
+        prefix = self.model.base_model_prefix + "."
+        head = set(_tied_names(self.model)) if self.tied else set()
+        found: dict[str, list[str]] = {}
+        for name, _ in self.model.named_parameters():
+            if name in head:
+                continue
+            for spelled in (name, name.removeprefix(prefix), prefix + name):
+                if stored := _stored_as(spelled, on_disk):
+                    found[name] = stored
+                    break
+            else:
+                raise UsageError(f"{self.folder}: the weights lack {name}")
+        self._check_shapes(found)
+        return found
+
+    def _check_shapes(self, found: Mapping[str, list[str]]) -> None:
+        for name, stored in found.items():
+            have = self.checkpoint.entries[stored[0]].shape
+            if len(stored) == 1 and have != tuple(self._shape(name)):
+                want = tuple(self._shape(name))
+                raise UsageError(f"{self.folder}: {stored[0]} is {have}, the config says {want}")
+
+
+def read_config(folder: Path) -> Any:
+    """The transformers config of a folder, never running code that it brings.
+
+    :raises UsageError: where it is missing, unknown to transformers or asks for remote code.
+    """
+    raw = read_json(folder / "config.json")
+    if "model_type" not in raw:
+        raise UsageError(f"{folder / 'config.json'}: no model_type")
+    try:
+        return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as e:  # transformers raises whatever its field validators raise
+        raise UsageError(f"{folder / 'config.json'}: {str(e).strip().splitlines()[0][:200]}") from None
+
+
+def skeleton(config: Any, widths: list[int] | None = None) -> Any:
+    """The model with every parameter on the meta device and real buffers; ``widths`` narrow its FFNs.
+
+    :raises UsageError: where transformers has no causal model for the config.
+    """
+    try:
+        with init_empty_weights(include_buffers=False):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    except Exception as e:  # a config can be wrong in as many ways as there are models
+        raise UsageError(f"model_type {config.model_type!r}: {str(e).strip().splitlines()[0][:200]}") from None
+    model.eval()
+    if widths:
+        _narrow(model, widths)
+    return model
+
+
+def load(folder: Path | str, dtype: torch.dtype | None = None, device: str = "cpu") -> Any:
+    """A model that prune wrote, widths that differ from layer to layer included, as a transformers model.
+
+    :param dtype: of the weights; None keeps the stored one.
+    """
+    folder = Path(folder)
+    stored = dtype or getattr(read_config(folder), "dtype", None) or torch.float32
+    model = LazyModel(folder, stored, torch.device(device)).pin()
+    if (folder / "generation_config.json").is_file():
+        model.generation_config = GenerationConfig.from_pretrained(folder, local_files_only=True)
+    return model
+
+
+def _narrow(model: Any, widths: list[int]) -> None:
+    """Resize the FFN matrices of a meta model, a width a layer."""
+    sites = sites_of(model, layout_of(model.config))
+    if len(widths) != len(sites):
+        raise UsageError(f"config.json: {WIDTHS} has {len(widths)} widths for {len(sites)} layers")
+    for site, width in zip(sites, widths, strict=True):
+        for read_in in site.read_ins:
+            _resize(model.get_submodule(read_in.module), site.transposed, out=width * read_in.blocks)
+        _resize(model.get_submodule(site.read_out), site.transposed, into=width)
+
+
+def _resize(matrix: Any, transposed: bool, out: int | None = None, into: int | None = None) -> None:
+    rows, columns = matrix.weight.shape[::-1] if transposed else matrix.weight.shape
+    rows, columns = out or rows, into or columns
+    shape = (columns, rows) if transposed else (rows, columns)
+    matrix.weight = nn.Parameter(torch.empty(shape, device="meta"), requires_grad=False)
+    if matrix.bias is not None:
+        matrix.bias = nn.Parameter(torch.empty(rows, device="meta"), requires_grad=False)
+    for key, value in (("nf", rows), ("nx", columns), ("out_features", rows), ("in_features", columns)):
+        if hasattr(matrix, key):
+            setattr(matrix, key, value)
+
+
+def _assign(model: nn.Module, name: str, tensor: Tensor) -> None:
+    parent, _, leaf = name.rpartition(".")
+    setattr(model.get_submodule(parent), leaf, nn.Parameter(tensor, requires_grad=False))
+
+
+def _tied_names(model: Any) -> list[str]:
+    keys = getattr(model, "_tied_weights_keys", None) or {}
+    return list(keys)
+
+
+def _stored_as(name: str, on_disk: Mapping[str, object]) -> list[str]:
+    """The tensors that make up one parameter on disk: itself, or its packed parts ``<parameter>_<part>``."""
+    if name in on_disk:
+        return [name]
+    parts = name + "_"
+    return [n for n in on_disk if n.startswith(parts)] if name.endswith(".weight") else []

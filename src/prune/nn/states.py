@@ -1,0 +1,45 @@
+"""The hidden states of many batches, in memory or, past a budget, in a memory-mapped scratch file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+
+class States:
+    """One tensor [B, T, D] a batch, overwritten as a walk goes on.
+
+    :param shapes: of the batches.
+    :param budget: bytes; more than that goes to ``scratch/states.bin``.
+    """
+
+    def __init__(
+        self, shapes: Sequence[torch.Size], dtype: torch.dtype, device: torch.device, budget: int, scratch: Path
+    ) -> None:
+        self.device = device
+        self._file: Path | None = None
+        total = sum(s.numel() for s in shapes)
+        if total * dtype.itemsize > budget:
+            self._file = scratch / "states.bin"
+            flat = torch.from_file(str(self._file), shared=True, size=total, dtype=dtype)
+        else:
+            flat = torch.empty(total, dtype=dtype, device=device)
+        self._parts = [p.view(s) for p, s in zip(flat.split([s.numel() for s in shapes]), shapes, strict=True)]
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def __getitem__(self, batch: int) -> Tensor:
+        return self._parts[batch].to(self.device)
+
+    def __setitem__(self, batch: int, value: Tensor) -> None:
+        self._parts[batch].copy_(value)
+
+    def close(self) -> None:
+        """Let the memory, or the file, go."""
+        self._parts = []
+        if self._file is not None:
+            self._file.unlink(missing_ok=True)

@@ -1,0 +1,71 @@
+"""Token windows: long records cut with overlap, short ones batched by length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Window:
+    """Tokens of one record. Those before ``start`` are context only: another window counts them."""
+
+    record: int
+    offset: int  #: index in the record of the first token here
+    ids: tuple[int, ...]
+    start: int
+
+    @property
+    def counted(self) -> int:
+        return len(self.ids) - self.start
+
+
+def cut(record: int, ids: Sequence[int], size: int) -> list[Window]:
+    """Windows of at most ``size`` tokens, each half over the one before, so that each token counts once."""
+    windows = [Window(record, 0, tuple(ids[:size]), 0)]
+    end = size
+    while end < len(ids):
+        begin = end - size // 2
+        part = tuple(ids[begin : begin + size])
+        windows.append(Window(record, begin, part, end - begin))
+        end = begin + len(part)
+    return windows
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Windows of similar length, padded on the right.
+
+    Under causal attention no token sees the padding behind it, so neither mask nor position ids are needed:
+    every row's positions count from 0.
+    """
+
+    windows: tuple[Window, ...]
+    ids: Tensor  #: int64 [B, T]
+    counted: Tensor  #: bool [B, T], False on context and padding
+
+
+def batches(windows: Sequence[Window], tokens: int) -> list[Batch]:
+    """Batches of at most ``tokens`` padded tokens (a longer window is alone), the longest windows first."""
+    ordered = sorted(windows, key=lambda w: (-len(w.ids), w.record, w.offset))
+    found: list[Batch] = []
+    group: list[Window] = []
+    for window in ordered:
+        if group and (len(group) + 1) * len(group[0].ids) > tokens:
+            found.append(_batch(group))
+            group = []
+        group.append(window)
+    return [*found, _batch(group)] if group else found
+
+
+def _batch(group: Sequence[Window]) -> Batch:
+    width = len(group[0].ids)
+    ids = torch.zeros((len(group), width), dtype=torch.int64)
+    counted = torch.zeros((len(group), width), dtype=torch.bool)
+    for row, window in enumerate(group):
+        ids[row, : len(window.ids)] = torch.tensor(window.ids)
+        counted[row, window.start : len(window.ids)] = True
+    return Batch(tuple(group), ids, counted)
