@@ -97,7 +97,7 @@ def _case(gate: str, limit: float, report: Report) -> _Case:
 
 def _scored(report: Report, role: str) -> Mapping[str, Any]:
     """The candidate of that role, empty where it was scored on no records."""
-    found = next((c for c in report["candidates"] if c["role"] == role), {})
+    found: Report = next((c for c in report["candidates"] if c["role"] == role), {})
     return found if found.get("records") and found.get("tokens") else {}
 
 
