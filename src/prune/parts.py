@@ -52,39 +52,57 @@ class Room:
 class Allocator(Protocol):
     """How wide each layer stays."""
 
-    same_width: bool  #: True where every unprotected layer of equal size gets the same width
-
     def widths(self, rooms: Sequence[Room], total: int, step: int) -> list[int]:
-        """One width a layer, multiples of ``step`` (or full), their sum the closest not above ``total``.
+        """One width a layer, multiples of ``step`` (or full), their sum near and not above ``total``.
+
+        Rooms carry no ``rel`` where the widths are only forecast.
 
         :raises ValueError: where no such widths exist.
         """
         ...
 
 
+@dataclass(frozen=True)
+class Matrix:
+    """A weight matrix of a decoder layer, as it is stored before a codec sees it."""
+
+    name: str  #: its parameter name, ``….weight``
+    shape: tuple[int, int]  #: [rows, columns]; a row is an output, except where ``transposed``
+    dtype: str  #: safetensors name
+    transposed: bool = False  #: GPT-2's Conv1D keeps [in, out]
+
+
 class Codec(Protocol):
-    """How a weight matrix is stored."""
+    """How weights are stored."""
 
-    idle: bool  #: True where weights stay exactly as they are
-    group: int  #: weights of a row that share a scale, 1 where there are none: widths are multiples of it
+    idle: bool  #: True where the folder stays exactly as it is
+    group: int | None  #: weights of a row that share a scale: FFN widths are multiples of it
+    floats: str | None  #: safetensors dtype for every float tensor that is no matrix; None leaves them
 
-    def parts(self, name: str, shape: tuple[int, int], dtype: str) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """The tensors that replace ``name`` (``….weight``): {name: (safetensors dtype, shape)}.
+    def parts(self, matrix: Matrix) -> dict[str, tuple[str, tuple[int, ...]]]:
+        """The tensors that replace a matrix, {name: (safetensors dtype, shape)}: itself, or ``<name>_<part>`` s.
 
-        :raises ValueError: where the codec cannot store such a shape; called in the plan.
+        :raises ValueError: where the codec cannot store it; asked before any work.
         """
         ...
 
-    def encode(self, name: str, weight: Tensor) -> dict[str, Tensor]:
-        """The tensors of :meth:`parts` for a float32 weight [rows, columns]."""
+    def encode(self, matrix: Matrix, weight: Tensor) -> dict[str, Tensor]:
+        """The tensors of :meth:`parts` for a weight of any float dtype, [rows, columns].
+
+        :raises ValueError: where its values do not fit.
+        """
         ...
 
     def decode(self, name: str, stored: Mapping[str, Tensor]) -> Tensor:
-        """float32 [rows, columns] back from the tensors of :meth:`encode`."""
+        """float32 [rows, columns] of the parameter ``name`` from its ``<name>_<part>`` tensors."""
         ...
 
-    def config(self, shapes: Mapping[str, tuple[int, int]]) -> dict[str, Any] | None:
-        """``quantization_config`` for config.json, given every encoded matrix; None for plain floats."""
+    def config(self, matrices: Sequence[Matrix]) -> dict[str, Any]:
+        """Keys to set in config.json for a model whose ``matrices`` were encoded (``quantization_config``…)."""
+        ...
+
+    def note(self, matrix: Matrix) -> str | None:
+        """A fallback that a person should see in the plan (another group size), or None."""
         ...
 
 

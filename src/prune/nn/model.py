@@ -50,6 +50,11 @@ class LazyModel:
         self._stored = self._match_names()
         self._pinned = False
 
+    @property
+    def names(self) -> list[str]:
+        """Every parameter by its module name, a shared head left out."""
+        return list(self._stored)
+
     @functools.cached_property
     def outside(self) -> list[str]:
         """Parameter names outside the decoder layers."""

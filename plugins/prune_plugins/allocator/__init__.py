@@ -1,0 +1,1 @@
+"""The allocators of the default set, one a file."""

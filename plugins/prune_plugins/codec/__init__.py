@@ -1,0 +1,1 @@
+"""The codecs of the default set, one a file."""

@@ -1,0 +1,1 @@
+"""The selectors of the default set, one a file."""

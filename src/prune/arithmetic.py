@@ -1,0 +1,29 @@
+"""Counts that need no tensor: width steps and sizes as people write them."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from .errors import UsageError
+
+
+def width_step(align: int, group: int | None) -> int:
+    """Widths are multiples of this: lcm of the alignment and the codec's group size.
+
+    :raises UsageError: for an alignment below 1.
+    """
+    if align < 1:
+        raise UsageError(f"plan.align={align}: give 1 or more")
+    return math.lcm(align, group or 1)
+
+
+def parse_count(text: str) -> int:
+    """``"900M"``, ``"1.5B"``, ``"134515008"`` as a number of parameters.
+
+    :raises UsageError: for anything else.
+    """
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMBT]?)\s*", str(text), re.IGNORECASE)
+    if not found:
+        raise UsageError(f"size={text}: give a number of parameters such as 900M or 1.5B")
+    return int(float(found[1]) * 1000 ** " KMBT".index(found[2].upper() or " "))

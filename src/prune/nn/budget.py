@@ -1,0 +1,93 @@
+"""The arithmetic of a narrowed model: parameters, targets and what each layer may become. No tensor is read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..arithmetic import parse_count
+from ..errors import UsageError
+from ..parts import Room
+from .layout import Site
+from .model import LazyModel
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Parameters of a source by where they are: P(widths) = other + Σ widths · per_neuron."""
+
+    full: tuple[int, ...]  #: F of every layer
+    per_neuron: tuple[int, ...]  #: parameters that leave with one neuron of a layer
+    other: int  #: everything else
+
+    @property
+    def neurons(self) -> int:
+        return sum(self.full)
+
+    def parameters(self, widths: Sequence[int]) -> int:
+        """Parameters at these widths."""
+        return self.other + sum(w * p for w, p in zip(widths, self.per_neuron, strict=True))
+
+
+def budget_of(model: LazyModel) -> Budget:
+    """Count a source. A shared head counts once; tensors that the causal model does not use are left out."""
+    total = sum(p.numel() for p in _parameters(model))
+    full = tuple(s.width for s in model.sites)
+    per_neuron = tuple(_per_neuron(model, s) for s in model.sites)
+    return Budget(full, per_neuron, total - sum(f * p for f, p in zip(full, per_neuron, strict=True)))
+
+
+def kept_neurons(budget: Budget, ffn: float | None, size: str | None, ratio: float | None) -> int:
+    """How many FFN neurons a target leaves, over all layers.
+
+    :raises UsageError: for a target that is no number, or above the source.
+    """
+    if ffn is not None:
+        kept = round(ffn * budget.neurons) if ffn <= 1 else round(ffn * len(budget.full))
+        if kept > budget.neurons:
+            widest = budget.neurons / len(budget.full)
+            raise UsageError(f"ffn={ffn:g}: the source has {widest:.0f} neurons a layer; give at most that, or ≤ 1")
+        return kept
+    source = budget.parameters(budget.full)
+    wanted = parse_count(size) if size is not None else round(float(ratio or 1) * source)
+    asked = f"size={size}" if size is not None else f"ratio={ratio}"
+    if wanted > source:
+        raise UsageError(f"{asked}: {wanted:,} parameters, but the source has {source:,}")
+    mean = sum(f * p for f, p in zip(budget.full, budget.per_neuron, strict=True)) / budget.neurons
+    if wanted <= budget.other:
+        raise UsageError(f"{asked}: {wanted:,} parameters, but {budget.other:,} of the source lie outside the FFN")
+    return int((wanted - budget.other) / mean)
+
+
+def rooms_of(budget: Budget, options: Mapping[str, Any], step: int) -> list[Room]:
+    """What each layer may become under ``plan.protect_*`` and ``plan.min_width``."""
+    count = len(budget.full)
+    first, last = options["protect_first"], count - options["protect_last"]
+    return [
+        Room(full, min(full, math.ceil(options["min_width"] * full / step) * step), not first <= i < last)
+        for i, full in enumerate(budget.full)
+    ]
+
+
+def check_reach(rooms: Sequence[Room], total: int, step: int) -> None:
+    """Refuse a target below what the floors allow.
+
+    :raises UsageError: with both numbers.
+    """
+    least = sum(r.full if r.protected else r.floor for r in rooms)
+    if total < least:
+        raise UsageError(
+            f"the target keeps {total:,} FFN neurons, but the floors keep {least:,} "
+            f"(plan.min_width, plan.align: widths are multiples of {step}); ask for more or lower them"
+        )
+
+
+def _parameters(model: LazyModel) -> list[Any]:
+    return [model.model.get_parameter(n) for n in model.names]
+
+
+def _per_neuron(model: LazyModel, site: Site) -> int:
+    biases = sum(r.blocks for r in site.read_ins if model.model.get_submodule(r.module).bias is not None)
+    return site.neuron_parameters + biases

@@ -1,0 +1,119 @@
+"""A model folder made from another: tensors copied, replaced or encoded one by one, config and tokenizer beside."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from ..parts import Codec, Matrix
+from .checkpoint import read_json
+from .layout import Layout
+from .model import WIDTHS, LazyModel
+from .shards import ShardWriter, Spec
+
+#: Not carried into an output: weights, indices, what says where a file came from, code.
+_WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".gguf", ".ot"}
+_CARRIED = {".json", ".txt", ".jinja", ".model", ".tiktoken", ".vocab", ".merges"}
+_REWRITTEN = {"config.json", "model.safetensors.index.json", "manifest.json"}
+
+Make = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
+
+
+def extra_files(folder: Path) -> list[Path]:
+    """Tokenizer, chat template, generation and processor configs: carried over byte by byte."""
+    return sorted(
+        p for p in folder.iterdir() if p.is_file() and p.suffix in _CARRIED and p.name not in _REWRITTEN
+    )
+
+
+def write_folder(
+    source: LazyModel,
+    out: Path,
+    specs: Mapping[str, Spec],
+    pieces: Iterable[tuple[list[str], Make]],
+    changes: Mapping[str, Any],
+    shard_bytes: int,
+    done: Callable[[int, int], None] | None = None,
+) -> None:
+    """Write a model folder.
+
+    :param specs: every tensor of the output, {name on disk: (dtype, shape)}.
+    :param pieces: (names on disk in the source to load together, what makes output tensors of them).
+    :param changes: keys to set in config.json; None removes a key.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    work = list(pieces)
+    with ShardWriter(out, specs, shard_bytes) as writer:
+        for i, (names, make) in enumerate(work):
+            for name, tensor in make(source.checkpoint.load(names)).items():
+                writer.put(name, tensor)
+            if done:
+                done(i + 1, len(work))
+    write_config(source.folder, out, changes)
+    for path in extra_files(source.folder):
+        shutil.copyfile(path, out / path.name)
+
+
+def write_config(source: Path, out: Path, changes: Mapping[str, Any]) -> None:
+    """config.json of ``source`` with some keys changed; where it came from is left out."""
+    config = read_json(source / "config.json") | changes
+    kept = {k: v for k, v in config.items() if v is not None or k not in changes}
+    kept.pop("_name_or_path", None)  # trainers reload a reference model from it
+    (out / "config.json").write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
+
+
+def copied(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """A piece that stays as it is."""
+    return tensors
+
+
+def kept_entries(source: LazyModel) -> dict[str, Spec]:
+    """The source's tensors that an output keeps: all but a head that is the embedding once more."""
+    used = {n for name in source.names for n in source.stored_names(name)}
+    head = set() if not source.tied else {n for n in source.checkpoint.entries if n.endswith("lm_head.weight")}
+    return {n: (e.dtype, e.shape) for n, e in source.checkpoint.entries.items() if n in used or n not in head}
+
+
+def matrices(model: LazyModel) -> dict[str, Matrix]:
+    """The weight matrices of the decoder layers by their names on disk: what a codec stores."""
+    found: dict[str, Matrix] = {}
+    for name in model.names:
+        if not name.startswith(model.layout.layers + ".") or not name.endswith(".weight"):
+            continue
+        module = model.model.get_submodule(name.removesuffix(".weight"))
+        if isinstance(module, nn.Linear | Conv1D):
+            on_disk = model.stored_names(name)[0]
+            entry = model.checkpoint.entries[on_disk]
+            found[on_disk] = Matrix(on_disk, entry.shape, entry.dtype, isinstance(module, Conv1D))  # type: ignore[arg-type]
+    return found
+
+
+def width_changes(layout: Layout, widths: list[int], mode: str) -> dict[str, Any]:
+    """config.json's keys for the FFN widths, as ``save.widths`` has it."""
+    same = len(set(widths)) == 1
+    exact = mode == "exact" and not same
+    return {layout.width_key: max(widths), WIDTHS: widths if exact else None}
+
+
+def encoded_specs(specs: Mapping[str, Spec], encoded: Mapping[str, Matrix], codec: Codec) -> dict[str, Spec]:
+    """What a codec makes of these tensors.
+
+    :param encoded: the matrices among them, with the shapes that ``specs`` has.
+    :raises ValueError: where the codec cannot store a matrix.
+    """
+    result: dict[str, Spec] = {}
+    for name, (dtype, shape) in specs.items():
+        if name in encoded:
+            result.update(codec.parts(encoded[name]))
+        else:
+            result[name] = (codec.floats if codec.floats and dtype in _FLOATS else dtype, shape)
+    return result
+
+
+_FLOATS = {"F64", "F32", "F16", "BF16"}

@@ -1,0 +1,72 @@
+"""Gram matrices Σ = E[a aᵀ] of the read-out inputs, gathered by the walk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .walk import Stream
+
+BLOCK = 512  # columns of Σ at a time: only the blocks on and above the diagonal are computed
+
+
+class Gram:
+    """Sums a aᵀ over tokens: float32 products a block, float64 sums.
+
+    FLOPs for n tokens: n·F²·(1 + BLOCK/F), about half of a plain GEMM.
+    """
+
+    def __init__(self, width: int, device: torch.device) -> None:
+        self.tokens = 0
+        self._sum = torch.zeros((width, width), dtype=torch.float64, device=device)
+        self._mean = torch.zeros(width, dtype=torch.float64, device=device)
+
+    def add(self, a: Tensor) -> None:
+        """Count tokens, [n, F] in any float dtype."""
+        a = a.float()
+        for start in range(0, a.shape[1], BLOCK):
+            rows = a[:, start : start + BLOCK]
+            self._sum[start : start + BLOCK, start:] += rows.T @ a[:, start:]
+        self._mean += a.sum(0, dtype=torch.float64)
+        self.tokens += len(a)
+
+    def finish(self) -> tuple[Tensor, Tensor]:
+        """Σ float32 [F, F] and the mean of a, float32 [F]; the sums are used up."""
+        total, width = self._sum, len(self._mean)
+        for start in range(0, width, BLOCK):
+            end = start + BLOCK
+            block = total[start:end, start:end]
+            block.copy_(torch.triu(block) + torch.triu(block, 1).T)
+            total[end:, start:end] = total[start:end, end:].T
+        count = max(self.tokens, 1)
+        return total.div_(count).float(), (self._mean / count).float()
+
+
+def layer_gram(stream: Stream, layer: int, batches: Iterable[int]) -> Gram:
+    """Push some batches through a loaded layer and gather Σ of its read-out's input over their counted tokens.
+
+    :raises StageError: where an activation is not finite (by the walk's own check).
+    """
+    site = stream.model.sites[layer]
+    gram = Gram(site.width, stream.model.device)
+    readout = stream.model.model.get_submodule(site.read_out)
+    for b in batches:
+        with _input_of(readout) as seen:
+            stream.push(layer, b)
+        gram.add(seen[0][stream.batches[b].counted.to(stream.model.device)])
+    return gram
+
+
+@contextmanager
+def _input_of(module: nn.Module) -> Any:
+    """The inputs that a module gets while the context lasts."""
+    seen: list[Tensor] = []
+    handle = module.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    try:
+        yield seen
+    finally:
+        handle.remove()

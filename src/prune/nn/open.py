@@ -1,0 +1,27 @@
+"""Opens a model folder as a stage's options say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .device import free_memory, pick_device, pick_dtype
+from .model import Decode, LazyModel
+
+
+def open_model(folder: Path, options: Mapping[str, Any], decode: Decode | None = None) -> LazyModel:
+    """A lazy model in the options' ``dtype`` on their ``device``; pinned in memory as ``stream.resident`` says.
+
+    :param options: holds ``dtype``, ``device`` and ``stream``.
+    """
+    device = pick_device(options["device"])
+    model = LazyModel(folder, pick_dtype(options["dtype"], device), device, decode)
+    if fits(model, options["stream"]["resident"]):
+        model.pin()
+    return model
+
+
+def fits(model: LazyModel, resident: str) -> bool:
+    """Whether all weights are to stay in memory: asked for, or (``auto``) within 60 % of what is free."""
+    return resident == "always" or (resident == "auto" and model.nbytes < 0.6 * free_memory())

@@ -1,0 +1,129 @@
+"""From a target to widths, and the table that tells what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from ..arithmetic import width_step
+from ..errors import UsageError
+from ..parts import Room, build
+from .budget import budget_of, check_reach, kept_neurons, rooms_of
+from .model import LazyModel
+
+
+class Planner:
+    """The widths of one source under one target.
+
+    :param options: ``ffn``, ``size``, ``ratio``, ``allocator``, ``plan``, ``save.widths`` and ``codec.group``.
+    """
+
+    def __init__(self, model: LazyModel, options: Mapping[str, Any]) -> None:
+        self.options = options
+        self.budget = budget_of(model)
+        self.step = width_step(options["plan"]["align"], options["codec.group"])
+        self.total = kept_neurons(self.budget, options["ffn"], options["size"], options["ratio"])
+        self.rooms = rooms_of(self.budget, options["plan"], self.step)
+
+    def check(self) -> None:
+        """:raises UsageError: where the floors already keep more than the target."""
+        check_reach(self.rooms, self.total, self.step)
+
+    def widths(self, curves: Sequence[Tensor] | None = None, energies: Sequence[float] | None = None) -> list[int]:
+        """One width a layer.
+
+        :param curves: relative refit error at every width, [F + 1] a layer; None for a forecast.
+        :raises UsageError: where the widths that come out do not suit ``save.widths``.
+        """
+        rooms: list[Room] = self.rooms
+        if curves is not None and energies is not None:
+            rooms = [
+                replace(r, rel=[(k, float(c[k])) for k in self._stops(r)], energy=e)
+                for r, c, e in zip(rooms, curves, energies, strict=True)
+            ]
+        try:
+            widths: list[int] = build(self.options["allocator"]).widths(rooms, self.total, self.step)
+        except ValueError as e:
+            raise UsageError(f"allocator: {e}") from None
+        if self.options["save.widths"] == "uniform" and len(set(widths)) > 1:
+            raise UsageError(
+                f"the plan has widths from {min(widths)} to {max(widths)}, and save.widths=uniform wants one; give "
+                "save.widths=padded (loads everywhere, zeros in the file) or exact (loads with prune)"
+            )
+        return widths
+
+    def saved(self, widths: Sequence[int]) -> list[int]:
+        """The widths in the file: padded ones are as wide as the widest."""
+        return [max(widths)] * len(widths) if self.options["save.widths"] == "padded" else list(widths)
+
+    def table(self, widths: Sequence[int], curves: Sequence[Tensor], tokens: int) -> dict[str, Any]:
+        """The plan record: a row a layer, totals, the curves at a few widths, warnings."""
+        layers = [
+            {
+                "layer": i,
+                "full": room.full,
+                "kept": width,
+                "protected": room.protected,
+                "rel_train": float(curve[width]),
+                "tokens_per_neuron": round(tokens / width, 1),
+            }
+            for i, (room, width, curve) in enumerate(zip(self.rooms, widths, curves, strict=True))
+        ]
+        stops = sorted({round(self.rooms[0].full * k / 16) for k in range(1, 17)})
+        return {
+            "layers": layers,
+            "totals": self.totals(widths),
+            "curves": {"fractions": [s / self.rooms[0].full for s in stops], "rel": _sampled(curves, stops)},
+            "warnings": self._warnings(widths, tokens),
+        }
+
+    def totals(self, widths: Sequence[int]) -> dict[str, Any]:
+        """Neurons and parameters before and after."""
+        return {
+            "asked": asked(self.options),
+            "step": self.step,
+            "neurons_before": self.budget.neurons,
+            "neurons_after": sum(widths),
+            "params_before": self.budget.parameters(self.budget.full),
+            "params_after": self.budget.parameters(widths),
+            "params_saved": self.budget.parameters(self.saved(widths)),
+        }
+
+    def _stops(self, room: Room) -> list[int]:
+        return [*range(room.floor, room.full, self.step), room.full]
+
+    def _warnings(self, widths: Sequence[int], tokens: int) -> list[str]:
+        found = []
+        thin = [i for i, w in enumerate(widths) if tokens / w < 10]
+        if thin:
+            found.append(
+                f"{len(thin)} layers have under 10 calibration tokens a kept neuron ({tokens:,} in all): "
+                "the refit may overfit; give more prompts"
+            )
+        floored = [
+            i for i, (w, r) in enumerate(zip(widths, self.rooms, strict=True)) if w == r.floor and w < r.full
+        ]
+        if floored:
+            found.append(f"{len(floored)} layers stand at their floor (plan.min_width)")
+        missed = self.total - sum(widths)
+        if missed > 0.01 * self.total:
+            found.append(
+                f"widths are multiples of {self.step}: {sum(widths):,} neurons stay where {self.total:,} were asked "
+                f"({sum(widths) / self.budget.neurons:.1%} of the source); a smaller plan.align comes closer"
+            )
+        return found
+
+
+def asked(options: Mapping[str, Any]) -> str:
+    """The target as the user typed it."""
+    return next(f"{k}={options[k]:g}" if k != "size" else f"size={options[k]}" for k in ("ffn", "size", "ratio")
+                if options[k] is not None)  # fmt: skip
+
+
+def _sampled(curves: Sequence[Tensor], stops: Sequence[int]) -> list[list[float]]:
+    """Each curve at the same fractions of its width."""
+    last = stops[-1]
+    return [[float(c[round(s / last * (len(c) - 1))]) for s in stops] for c in curves]

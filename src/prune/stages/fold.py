@@ -1,0 +1,122 @@
+"""fold: cuts the neurons that the plan drops and refits the kept read-out columns to stand in for them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prune.stage import Job, Stage
+
+if TYPE_CHECKING:
+    from prune.nn.layout import Site
+    from prune.nn.model import LazyModel
+    from torch import Tensor
+
+
+class Fold(Stage):
+    """Per layer, the plain cut or the ridge that errs least on val."""
+
+    uses = ("fold", "save", "threads")
+    tunes = ("threads",)
+    reads = ("source", "grams", "plan")
+    writes = ("weights", "folding")
+
+    def run(self, job: Job) -> dict[str, Any]:
+        from safetensors.torch import load_file
+
+        from prune.nn.device import parse_bytes
+        from prune.nn.folder import width_changes, write_folder
+        from prune.nn.forecast import narrowed_specs
+        from prune.nn.model import LazyModel
+
+        model = LazyModel(job.inputs["source"])
+        keep = load_file(job.inputs["plan"] / "keep.safetensors")
+        widths = [len(keep[str(s.layer)]) for s in model.sites]
+        mode = job.options["save"]["widths"]
+        saved = [max(widths)] * len(widths) if mode == "padded" else widths
+        specs = narrowed_specs(model, saved)
+        rows: list[dict[str, Any]] = []
+        folder = _Folder(model, job, keep, rows, max(widths) if mode == "padded" else None)
+        write_folder(
+            model,
+            job.out / "weights",
+            specs,
+            folder.pieces(specs),
+            width_changes(model.layout, saved, mode),
+            parse_bytes(job.options["save"]["shard"]),
+            lambda done, total: job.progress(done, total),
+        )
+        (job.out / "folding").write_text(json.dumps({"layers": rows}, indent=1) + "\n")
+        return {"refitted": sum(r["choice"] != "plain" for r in rows), "layers": len(rows)}
+
+
+class _Folder:
+    """Makes the output's tensors, a feed-forward block at a time."""
+
+    def __init__(
+        self,
+        model: LazyModel,
+        job: Job,
+        keep: Mapping[str, Tensor],
+        rows: list[dict[str, Any]],
+        pad_to: int | None,
+    ) -> None:
+        self.model, self.keep, self.rows, self.pad_to = model, keep, rows, pad_to
+        self.options, self.grams = job.options["fold"], job.inputs["grams"]
+
+    def pieces(self, specs: Mapping[str, Any]) -> Iterator[tuple[list[str], Callable[..., Any]]]:
+        """The blocks in order of layers, then every other tensor by itself."""
+        from prune.nn.folder import copied
+
+        done: set[str] = set()
+        for site in self.model.sites:
+            names = self._names(site)
+            done.update(names.values())
+            yield list(names.values()), lambda stored, s=site, n=names: self._fold(s, n, stored)
+        yield from (([name], copied) for name in specs if name not in done)
+
+    def _names(self, site: Site) -> dict[str, str]:
+        """Parameter name -> name on disk, of a block's weights and biases."""
+        modules = [*(r.module for r in site.read_ins), site.read_out]
+        wanted = [f"{m}.{end}" for m in modules for end in ("weight", "bias")]
+        return {n: self.model.stored_names(n)[0] for n in wanted if n in self.model.names}
+
+    def _fold(self, site: Site, names: Mapping[str, str], stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        from prune.nn.narrow import narrowed, padded
+
+        tensors = {name: stored[on_disk] for name, on_disk in names.items()}
+        keep = self.keep[str(site.layer)]
+        correction, shift = self._refit(site, tensors[f"{site.read_out}.weight"], keep)
+        result = narrowed(site, tensors, keep, correction, shift)
+        result = padded(site, result, self.pad_to) if self.pad_to else result
+        return {names[name]: tensor for name, tensor in result.items()}
+
+    def _refit(self, site: Site, weight: Tensor, keep: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Correction and bias shift of one layer; notes what was chosen."""
+        from safetensors.torch import load_file
+
+        from prune.nn.refit import bias_shift, choose_refit
+
+        from .illuminate import gram_file
+
+        gram = load_file(gram_file(self.grams, site.layer))
+        weight = (weight.T if site.transposed else weight).float()
+        best, plain = choose_refit(
+            gram["train"], gram["val"], weight, keep, self.options["ridge"], self.options["refit"]
+        )
+        shifts = site.biased and self.options["refit"] != "off"
+        self.rows.append(_row(site.layer, best, plain))
+        return best.correction, bias_shift(weight, gram["mean"], keep, best.correction) if shifts else None
+
+
+def _row(layer: int, best: Any, plain: float) -> dict[str, Any]:
+    choice = "plain" if best.ridge is None else f"ridge {best.ridge:g}"
+    return {"layer": layer, "choice": choice, "error_plain": plain, "error": best.error, "damping": best.damping}
+
+
+def folding_of(path: Path) -> list[dict[str, Any]]:
+    """What a fold chose, a row a layer."""
+    rows: list[dict[str, Any]] = json.loads(path.read_text())["layers"]
+    return rows
