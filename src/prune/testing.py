@@ -1,0 +1,264 @@
+"""For plugin authors and for our own tests: tiny models of every family, and what each kind of plugin must hold.
+
+    class TestFoo(CodecContract):
+        codec = "foo"
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pytest
+
+from .parts import Matrix, ReadOut, Room, build
+
+if TYPE_CHECKING:
+    import torch
+
+HIDDEN, WIDTH, VOCAB = 64, 176, 257
+
+_COMMON = {"vocab_size": VOCAB, "hidden_size": HIDDEN, "intermediate_size": WIDTH, "num_hidden_layers": 2,
+           "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
+           "bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}  # fmt: skip
+
+#: model_type -> what its config takes beside the common sizes
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "qwen2": {},
+    "qwen3": {"head_dim": 16},
+    "gemma3_text": {
+        "head_dim": 16,
+        "sliding_window": 16,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
+    "phi3": {},
+    "gpt2": {
+        "n_embd": HIDDEN, "n_inner": WIDTH, "n_layer": 2, "n_head": 4, "n_positions": 512,
+        "hidden_size": None, "intermediate_size": None, "num_hidden_layers": None, "num_attention_heads": None,
+        "num_key_value_heads": None, "max_position_embeddings": None,
+    },
+}  # fmt: skip
+
+
+def tiny(folder: Path, family: str = "llama", dtype: str = "float32", seed: int = 0, **config: Any) -> Path:
+    """A random 2-layer model with a byte-level tokenizer, saved in ``folder``; nothing is downloaded."""
+    model = tiny_model(family, seed, **config)
+    return save_tiny(model, folder, dtype)
+
+
+def tiny_model(family: str = "llama", seed: int = 0, **config: Any) -> Any:
+    """The model of :func:`tiny`, in memory, biases random too, in eval mode."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    settings = {k: v for k, v in {**_COMMON, **FAMILIES[family], **config}.items() if v is not None}
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model(family, **settings), trust_remote_code=False
+    ).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_(std=0.2)
+    return model
+
+
+def save_tiny(model: Any, folder: Path, dtype: str = "float32") -> Path:
+    """Save a model and the byte tokenizer."""
+    import torch
+
+    model.to(getattr(torch, dtype)).save_pretrained(folder)
+    byte_tokenizer(folder)
+    return folder
+
+
+def byte_tokenizer(folder: Path, template: str | None = None) -> None:
+    """A tokenizer of 256 bytes and one end-of-text token, with a plain chat template."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {"<eos>": 0, **{c: i + 1 for i, c in enumerate(letters)}}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<eos>"])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": "<eos>",
+        "pad_token": "<eos>",
+        "chat_template": template or CHAT_TEMPLATE,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+CHAT_TEMPLATE = (
+    "{% for m in messages %}{{ m['role'][0] }}:{{ m['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}a:{% endif %}"
+)
+
+
+def plant(model: Any, keep: Sequence[int]) -> None:
+    """Make every FFN neuron outside ``keep`` exactly dead, in all layers: its read-in rows and biases are zero."""
+    import torch
+
+    from .nn.layout import layout_of, sites_of
+
+    dead = sorted(set(range(WIDTH)) - set(keep))
+    with torch.no_grad():
+        for site in sites_of(model, layout_of(model.config)):
+            last = site.read_ins[-1]  # up: zero there silences a gated neuron, whatever its gate says
+            matrix = model.get_submodule(last.module)
+            rows = [site.width * (last.blocks - 1) + j for j in dead]
+            (matrix.weight.T if site.transposed else matrix.weight)[rows] = 0
+            if matrix.bias is not None:
+                matrix.bias[rows] = 0
+
+
+class CodecContract:
+    """What every codec must hold to."""
+
+    codec: ClassVar[str]  #: its name
+    options: ClassVar[dict[str, Any]] = {}
+    error: ClassVar[float] = 0.02  #: relative, of a Gaussian matrix read back
+    shapes: ClassVar[tuple[tuple[int, int], ...]] = ((8, 256), (16, 576), (5, 176))
+
+    @pytest.fixture
+    def built(self) -> Any:
+        return build(_options("prune_codecs", self.codec, self.options))
+
+    @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+    def test_what_is_written_is_what_was_declared(self, built: Any, dtype: str) -> None:
+        from .nn.checkpoint import TORCH_DTYPE
+
+        for matrix, weight in self._matrices(dtype):
+            declared = built.parts(matrix)
+            written = built.encode(matrix, weight)
+            assert {n: tuple(t.shape) for n, t in written.items()} == {n: s for n, (_, s) in declared.items()}
+            for name, (kind, _) in declared.items():
+                written[name].to(TORCH_DTYPE[kind])
+                assert name == matrix.name or name.startswith(matrix.name + "_")
+
+    def test_decoding_is_close_and_finite(self, built: Any) -> None:
+        for matrix, weight in self._matrices("float32"):
+            back = built.decode(matrix.name, built.encode(matrix, weight))
+            assert back.shape == weight.shape and back.isfinite().all()
+            assert float((back - weight).norm() / weight.norm()) < self.error
+
+    def test_zeros_stay_zeros(self, built: Any) -> None:
+        for matrix, weight in self._matrices("float32"):
+            back = built.decode(matrix.name, built.encode(matrix, weight * 0))
+            assert float(back.abs().max()) == 0
+
+    def test_it_is_deterministic(self, built: Any) -> None:
+        import torch
+
+        for matrix, weight in self._matrices("float32"):
+            one, two = built.encode(matrix, weight), built.encode(matrix, weight.clone())
+            assert all(torch.equal(one[n], two[n]) for n in one)
+
+    def test_importing_it_does_not_import_torch(self) -> None:
+        assert_light()
+
+    def _matrices(self, dtype: str) -> list[tuple[Matrix, torch.Tensor]]:
+        import torch
+
+        kind = {"float32": "F32", "bfloat16": "BF16"}[dtype]
+        generator = torch.Generator().manual_seed(0)
+        name = "model.layers.0.mlp.up_proj.weight"
+        return [
+            (Matrix(name, s, kind), torch.randn(s, generator=generator).to(getattr(torch, dtype))) for s in self.shapes
+        ]
+
+
+class SelectorContract:
+    """What every selector must hold to."""
+
+    selector: ClassVar[str]
+    options: ClassVar[dict[str, Any]] = {}
+
+    @pytest.fixture
+    def built(self) -> Any:
+        return build(_options("prune_selectors", self.selector, self.options))
+
+    def test_the_order_is_a_permutation(self, built: Any) -> None:
+        site = random_site(24, 8, 100)
+        assert sorted(built.order(site).tolist()) == list(range(24))
+
+    def test_it_is_deterministic(self, built: Any) -> None:
+        assert built.order(random_site(24, 8, 100)).tolist() == built.order(random_site(24, 8, 100)).tolist()
+
+    def test_dead_neurons_come_last(self, built: Any) -> None:
+        site = random_site(24, 8, 100, dead=(3, 17, 20))
+        assert set(built.order(site)[-3:].tolist()) == {3, 17, 20}
+
+    def test_importing_it_does_not_import_torch(self) -> None:
+        assert_light()
+
+
+class AllocatorContract:
+    """What every allocator must hold to."""
+
+    allocator: ClassVar[str]
+    options: ClassVar[dict[str, Any]] = {}
+
+    @pytest.fixture
+    def built(self) -> Any:
+        return build(_options("prune_allocators", self.allocator, self.options))
+
+    def test_widths_keep_to_rooms_and_total(self, built: Any) -> None:
+        rooms = [Room(1536, 384, i in (0, 5), rel=_decaying(1536, 128)) for i in range(6)]
+        for share in (0.55, 0.6, 0.75, 0.9, 1.0):
+            total = int(share * 6 * 1536)
+            widths = built.widths(rooms, total, 128)
+            assert sum(widths) <= total
+            for room, width in zip(rooms, widths, strict=True):
+                assert width == room.full if room.protected else room.floor <= width <= room.full
+                assert width % 128 == 0 or width == room.full
+
+    def test_the_whole_total_keeps_everything(self, built: Any) -> None:
+        rooms = [Room(176, 128, False, rel=_decaying(176, 128)) for _ in range(3)]
+        assert built.widths(rooms, 3 * 176, 128) == [176] * 3
+
+    def test_too_little_is_refused(self, built: Any) -> None:
+        with pytest.raises(ValueError):
+            built.widths([Room(1536, 384, False, rel=_decaying(1536, 128))] * 2, 700, 128)
+
+
+def random_site(width: int, hidden: int, tokens: int, dead: Sequence[int] = (), seed: int = 0) -> ReadOut:
+    """A read-out with correlated inputs; ``dead`` neurons never fire."""
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    mixing = torch.randn(width, width, generator=generator) / width**0.5 + torch.eye(width)
+    a = torch.randn(tokens, width, generator=generator) @ mixing
+    a[:, list(dead)] = 0
+    return ReadOut(0, a.T @ a / tokens, torch.randn(hidden, width, generator=generator))
+
+
+def assert_light() -> None:
+    """Options of all plugins are known without torch, transformers or numpy being imported."""
+    import subprocess
+    import sys
+
+    heavy = "{'torch', 'transformers', 'numpy', 'rich'}"
+    code = f"import sys, prune.plugins as p; p.register_options(); print({heavy} & set(sys.modules) or '')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not done.stdout.strip(), f"imported at start-up: {done.stdout}"
+
+
+def _options(hook: str, name: str, overrides: dict[str, Any]) -> dict[str, Any]:
+    """A part's options as a run would hand them over."""
+    from dataclasses import asdict
+
+    from .plugins import offered
+
+    known = {n: options for n, options, _ in offered(hook)}
+    return asdict(known[name](**overrides))
+
+
+def _decaying(width: int, step: int) -> list[tuple[int, float]]:
+    return [(k, (1 - k / width) ** 2) for k in [*range(step, width, step), width]]
