@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .card import model_card
 from .commands import next_commands
 from .markdown import markdown
 from .schema import Report, dumps, with_role
 
-__all__ = ["Report", "dumps", "html", "markdown", "model_card", "next_commands", "with_role", "write"]
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = [
+    "Report",
+    "dumps",
+    "html",
+    "markdown",
+    "model_card",
+    "next_commands",
+    "summary_table",
+    "with_role",
+    "write",
+]
 
 
 def html(report: Mapping[str, Any], speed: Mapping[str, Any] | None = None) -> str:
@@ -24,6 +37,13 @@ def html(report: Mapping[str, Any], speed: Mapping[str, Any] | None = None) -> s
     from ._html import page
 
     return page(report, speed)
+
+
+def summary_table(report: Mapping[str, Any], speed: Mapping[str, Any] | None = None) -> RenderableType:
+    """What a terminal shows at the end of a run: candidates, gates, verdict, next commands."""
+    from ._terminal import summary_table
+
+    return summary_table(report, speed)
 
 
 def write(report: Mapping[str, Any], folder: Path, speed: Mapping[str, Any] | None = None) -> list[Path]:

@@ -37,7 +37,8 @@ def next_commands(report: Report, source: str, data: str, output: str = "OUT") -
 
 def _load(output: str) -> str:
     """Plain transformers is all a finished output needs."""
-    code = f'from transformers import pipeline; print(pipeline("text-generation", {json.dumps(output)})("Hello"))'
+    model = f'pipeline("text-generation", {json.dumps(output)})'
+    code = f'from transformers import pipeline; print({model}("Hello"))'
     return f"python -c {shlex.quote(code)}"
 
 

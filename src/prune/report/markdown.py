@@ -18,7 +18,7 @@ def markdown(report: Mapping[str, Any], speed: Mapping[str, Any] | None = None) 
 def escape(text: str) -> str:
     """Text that a Markdown renderer shows as it is, on one line: no markup, no HTML, no table cell."""
     line = re.sub(r"([\\`*\[\]<>|~&$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))", r"\\\1", " ".join(text.split()))
-    return re.sub(r"^(\d*)([#+.)=-])", r"\1\\\2", line)
+    return re.sub(r"^(\d*)([#+.)=-]+)(?=\s|$)", r"\1\\\2", line)  # a heading, list or rule
 
 
 def fence(text: str) -> list[str]:

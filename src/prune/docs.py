@@ -1,0 +1,87 @@
+"""Writes the generated pages of ``docs/`` from the code they describe: ``python -m prune.docs``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from . import plugins
+from .config import RunConfig
+from .doctext import Option, options
+from .errors import ExitCode
+
+NOTE = "<!-- Written by `python -m prune.docs`: edit the code it describes, not this page. -->"
+_HEAD = ("| option | type | default | meaning |", "| --- | --- | --- | --- |")
+
+
+def exit_codes() -> str:
+    """``docs/exit-codes.md``."""
+    rows = (f"| {code.value} | {code.name} | {code.meaning} | {code.on_disk} |" for code in ExitCode)
+    return _page(
+        "# Exit codes",
+        NOTE,
+        "An error is one line on stderr that names the file, key or tensor and the fix. "
+        "`PRUNE_DEBUG=1` shows the traceback too.",
+        "\n".join(["| exit | name | meaning | on disk |", "| --- | --- | --- | --- |", *rows]),
+    )
+
+
+def option_page() -> str:
+    """``docs/options.md``: the run's own options, then those of every part that `prune` itself ships."""
+    return _page(
+        "# Options",
+        NOTE,
+        "Type an option as `key=value`; `null` unsets one. `prune --help` lists what is installed, "
+        "third parties' parts included.",
+        _table(_chosen(option) for option in options(RunConfig)),
+        *_parts(),
+    )
+
+
+def _chosen(option: Option) -> Option:
+    """A group takes the name of an installed part, not a value of a type."""
+    if option.key not in plugins.GROUPS:
+        return option
+    return replace(option, type="name of a part", default=f"[below](#{option.key})")
+
+
+def _parts() -> Iterator[str]:
+    for group, hook in plugins.GROUPS.items():
+        offers = [(name, cls) for name, cls, plugin in plugins.offered(hook) if not plugins.origin(plugin)]
+        yield f"## {group}"
+        if not offers:
+            yield "No part of this kind is shipped."
+        for name, cls in sorted(offers):
+            yield f"### {group}={name}"
+            yield _first_paragraph(cls)
+            found = list(options(cls, f"{group}."))
+            yield _table(found) if found else "No options."
+
+
+def _first_paragraph(cls: type) -> str:
+    text = (cls.__doc__ or "").strip()
+    written = text and not text.startswith(f"{cls.__name__}(")  # else what @dataclass made up
+    return " ".join(text.partition("\n\n")[0].split()) if written else ""
+
+
+def _table(found: Iterator[Option] | list[Option]) -> str:
+    return "\n".join([*_HEAD, *(option.row() for option in found)])
+
+
+def _page(*blocks: str) -> str:
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+PAGES = {"exit-codes.md": exit_codes, "options.md": option_page}
+
+
+def main(folder: str = "docs") -> None:
+    """Write every generated page into ``folder``."""
+    for name, page in PAGES.items():
+        (Path(folder) / name).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
