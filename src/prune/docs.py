@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 from . import plugins
-from .config import RunConfig
+from .config import RunConfig, conf_path
 from .doctext import Option, options
 from .errors import ExitCode
 
@@ -36,15 +39,31 @@ def option_page() -> str:
         "Type an option as `key=value`; `null` unsets one. `prune --help` lists what is installed, "
         "third parties' parts included.",
         _table(_chosen(option) for option in options(RunConfig)),
+        f"## recipe\n\nWhich stages run, and with what; the default is `{_defaults()['recipe']}`.",
+        "\n".join(_recipes()),
         *_parts(),
     )
 
 
 def _chosen(option: Option) -> Option:
-    """A group takes the name of an installed part, not a value of a type."""
+    """A group takes the name of an installed part; its default is a choice, so it is in the YAML."""
     if option.key not in plugins.GROUPS:
         return option
-    return replace(option, type="name of a part", default=f"[below](#{option.key})")
+    return replace(option, type="name of a part", default=f"[`{_defaults()[option.key]}`](#{option.key})")
+
+
+def _defaults() -> dict[str, str]:
+    """{group: choice} of the defaults list."""
+    text = (Path(conf_path()) / "config.yaml").read_text("utf-8").partition("defaults:")[2]
+    return dict(re.findall(r"^  - (\w+): (\S+)$", text, flags=re.MULTILINE))
+
+
+def _recipes() -> Iterator[str]:
+    """Each with the comment that heads its file."""
+    for path in sorted((Path(conf_path()) / "recipe").glob("*.yaml")):
+        lines = path.read_text("utf-8").splitlines()
+        head = [line for line in lines if line.startswith("#") and "@package" not in line]
+        yield f"* `recipe={path.stem}`: {' '.join(line.lstrip('# ') for line in head)}"
 
 
 def _parts() -> Iterator[str]:
@@ -55,15 +74,16 @@ def _parts() -> Iterator[str]:
             yield "No part of this kind is shipped."
         for name, cls in sorted(offers):
             yield f"### {group}={name}"
-            yield _first_paragraph(cls)
+            yield _first_paragraph(cls._target_)
             found = list(options(cls, f"{group}."))
             yield _table(found) if found else "No options."
 
 
-def _first_paragraph(cls: type) -> str:
-    text = (cls.__doc__ or "").strip()
-    written = text and not text.startswith(f"{cls.__name__}(")  # else what @dataclass made up
-    return " ".join(text.partition("\n\n")[0].split()) if written else ""
+def _first_paragraph(target: str) -> str:
+    """Of the docstring of the class that the options build."""
+    module, _, name = target.rpartition(".")
+    text = inspect.getdoc(getattr(import_module(module), name)) or ""
+    return " ".join(text.partition("\n\n")[0].split())
 
 
 def _table(found: Iterator[Option] | list[Option]) -> str:
