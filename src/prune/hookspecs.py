@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 if TYPE_CHECKING:
-    from .engine import Run, Step
     from .findings import Finding
+    from .run import Run
+    from .wire import Step
 
 hookspec = pluggy.HookspecMarker("prune")
 

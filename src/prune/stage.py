@@ -28,9 +28,17 @@ class Job:
 class Stage:
     """One step of a run. Its result may depend on what it declares here and on nothing else."""
 
-    uses: ClassVar[tuple[str, ...]] = ()  #: config nodes that decide its result (``"plan"``, ``"eval.prompts"``)
-    files: ClassVar[tuple[str, ...]] = ()  #: of these, paths (or lists of paths): their *content* is in the key
+    uses: ClassVar[
+        tuple[str, ...]
+    ] = ()  #: config nodes that decide its result (``"plan"``, ``"eval.prompts"``)
+    tunes: ClassVar[
+        tuple[str, ...]
+    ] = ()  #: of these, what changes the speed and not the result: not in the key
+    files: ClassVar[
+        tuple[str, ...]
+    ] = ()  #: of these, paths (or lists of paths): their *content* is in the key
     reads: ClassVar[tuple[str, ...]] = ()  #: artifacts of earlier steps
+    sees: ClassVar[tuple[str, ...]] = ()  #: artifacts whose every version it reads (``Job.versions``)
     writes: ClassVar[tuple[str, ...]] = ()  #: artifacts it leaves in ``out``, each under its own name
     version: ClassVar[int] = 1  #: raise when the same inputs give another result
 

@@ -1,0 +1,1 @@
+"""Heals of the default set, one file each."""

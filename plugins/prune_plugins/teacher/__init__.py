@@ -1,0 +1,1 @@
+"""Teachers of the default set, one file each."""
