@@ -28,23 +28,21 @@ class Job:
 class Stage:
     """One step of a run. Its result may depend on what it declares here and on nothing else."""
 
-    uses: ClassVar[
-        tuple[str, ...]
-    ] = ()  #: config nodes that decide its result (``"plan"``, ``"eval.prompts"``)
-    tunes: ClassVar[
-        tuple[str, ...]
-    ] = ()  #: of these, what changes the speed and not the result: not in the key
-    files: ClassVar[
-        tuple[str, ...]
-    ] = ()  #: of these, paths (or lists of paths): their *content* is in the key
+    uses: ClassVar[tuple[str, ...]] = ()  #: config nodes it is handed (``"plan"``, ``"eval.prompts"``)
+    tunes: ClassVar[tuple[str, ...]] = ()  #: of these, those that do not decide its result: not in the key
+    files: ClassVar[tuple[str, ...]] = ()  #: of these, paths or lists of paths: their *content* is in the key
     reads: ClassVar[tuple[str, ...]] = ()  #: artifacts of earlier steps
-    sees: ClassVar[tuple[str, ...]] = ()  #: artifacts whose every version it reads (``Job.versions``)
+    sees: ClassVar[tuple[str, ...]] = ()  #: artifacts whose every version it reads, if there are any
     writes: ClassVar[tuple[str, ...]] = ()  #: artifacts it leaves in ``out``, each under its own name
     version: ClassVar[int] = 1  #: raise when the same inputs give another result
 
     def idle(self, options: Mapping[str, Any], inputs: Mapping[str, Path]) -> bool:
         """True where this choice asks nothing of the stage: the step is then left out of the run."""
         return False
+
+    def settle(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What of the options enters the key: different ones that settle alike share a step."""
+        return options
 
     def run(self, job: Job) -> dict[str, Any]:
         """Do the work; the returned JSON facts go into the step's manifest."""

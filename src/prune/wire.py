@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +82,7 @@ def _add(wiring: Wiring, name: str, cfg: Mapping[str, Any], hashes: Hashes) -> N
     cls, plugin = plugins.stage_class(name)
     stage: Stage = cls()
     had = wiring.artifacts
-    absent = [a for a in (*stage.reads, *stage.sees) if a not in had]
+    absent = [a for a in stage.reads if a not in had]
     if absent:
         raise UsageError(f"stages: {name!r} reads {absent[0]!r}, which no earlier stage writes")
     options, keyed = _options(stage, cfg, hashes)
@@ -96,21 +96,16 @@ def _add(wiring: Wiring, name: str, cfg: Mapping[str, Any], hashes: Hashes) -> N
         **({"from": o} if (o := plugins.origin(plugin)) else {}),
         "options": keyed,
         "inputs": {a: had[a][-1].key for a in stage.reads},
-        "versions": {a: {v.writer: v.key for v in had[a]} for a in stage.sees},
+        "versions": {a: {v.writer: v.key for v in had.get(a, ())} for a in stage.sees},
     }
-    versions = {a: {v.writer: v.path for v in had[a]} for a in stage.sees}
+    versions = {a: {v.writer: v.path for v in had.get(a, ())} for a in stage.sees}
     place = Path(cfg["cache"]).expanduser().absolute() / f"{name}-{identity.digest(own)[:16]}"
     step = Step(name, stage, plugin, options, inputs, versions, own, place)
     wiring.steps.append(step)
     for artifact in stage.writes:
-        _write(wiring, step, artifact)
-
-
-def _write(wiring: Wiring, step: Step, artifact: str) -> None:
-    """A step that makes the source anew (another format) takes the place of the one that was given."""
-    anew = "source" in step.stage.writes
-    version = Version("source" if anew else step.name, step.dir / artifact, f"{step.key}/{artifact}")
-    wiring.artifacts[artifact] = [*([] if anew else wiring.artifacts.get(artifact, [])), version]
+        had[artifact] = [*had.get(artifact, []), Version(name, step.dir / artifact, f"{step.key}/{artifact}")]
+    if "source" in stage.writes:  # another format of the same model takes the given one's place
+        had["source"] = had["weights"] = [replace(had["source"][-1], writer="source")]
 
 
 def _options(stage: Stage, cfg: Mapping[str, Any], hashes: Hashes) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -124,7 +119,8 @@ def _options(stage: Stage, cfg: Mapping[str, Any], hashes: Hashes) -> tuple[dict
         if holder.get(name):
             holder[name], identities = _contents(node, holder[name], hashes)
             _holder(keyed, used, inner)[0][name] = identities
-    return options, {node: _keyed(node, value) for node, value in keyed.items() if node not in stage.tunes}
+    settled = stage.settle({node: value for node, value in keyed.items() if node not in stage.tunes})
+    return options, {node: _keyed(node, value) for node, value in settled.items()}
 
 
 def _select(cfg: Mapping[str, Any], node: str) -> Any:
