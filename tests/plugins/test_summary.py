@@ -3,6 +3,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+
 from prune_plugins.observer import summary
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))

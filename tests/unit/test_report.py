@@ -276,3 +276,16 @@ def test_no_advice_is_built_on_nothing():
     assert next_commands(report, "m", "d") == []
     assert "not both scored" in view(report).verdict
     assert "No final model was scored." in html(report)
+
+
+def test_a_model_that_no_step_changed_has_no_source_to_compare_with():
+    report = quant_only()
+    report["candidates"] = [{**report["candidates"][1], "delta": None}]
+    off = dict.fromkeys(vars(GateOptions()))
+    report["gates"] = [r.as_dict() for r in judge(report, off)]
+    for ok in (True, False):
+        report["passed"] = ok
+        assert "not both scored" in html(report) and "The difference to the source was not measured" in html(
+            report
+        )
+        assert len(next_commands(report, "m", "d", "out")) == 1

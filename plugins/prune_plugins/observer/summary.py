@@ -1,4 +1,4 @@
-"""The end of a run: its report with times in the run's folder, and the table, gates and next commands on screen."""
+"""The end of a run: its report with times in the run's folder, its table on screen."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ def prune_run_done(run: Run, outcome: Mapping[str, Any]) -> None:
     path = report_of(run)
     if path is None:
         return
-    from prune.report import summary_table, write
     from rich.console import Console
+
+    from prune.report import summary_table, write
 
     report, speed = json.loads(path.read_text("utf-8")), {**_rates, "stages": dict(_stages)}
     write(report, run.folder, speed)

@@ -56,7 +56,7 @@ def _same(report: Report) -> dict[str, str]:
 
 def _smaller(report: Report) -> list[dict[str, str]]:
     """Narrower, where the loss leaves room for it."""
-    high = number((with_role(report, "final") or {}).get("delta", {}).get("high"))
+    high = number(((with_role(report, "final") or {}).get("delta") or {}).get("high"))
     limit = next((number(g["limit"]) for g in report["gates"] if g["gate"] == "nll_rise"), None)
     width = _kept(report) - STEP
     if high is None or limit is None or high > ROOM * limit or width < NARROWEST:
@@ -78,9 +78,11 @@ def _gentler(report: Report) -> list[dict[str, str]]:
 def _losses(report: Report) -> tuple[float, float]:
     """(NLL lost up to the last step before the final model, NLL lost by storing it)."""
     scored = [c for c in report["candidates"] if c["role"] in {"source", "step"}]
-    final = with_role(report, "final") or scored[-1]
-    last = float(scored[-1]["nll"])
-    return last - float(scored[0]["nll"]), float(final["nll"]) - last
+    final = with_role(report, "final")
+    if not scored or final is None:
+        return 0.0, 0.0
+    first, last = float(scored[0]["nll"]), float(scored[-1]["nll"])
+    return last - first, float(final["nll"]) - last
 
 
 def _kept(report: Report) -> float:

@@ -70,7 +70,7 @@ def verdict(report: Report) -> str:
     """One sentence: kept or refused, how much smaller, at what loss."""
     source, final = with_role(report, "source"), with_role(report, "final")
     if not (source and final):
-        return "Refused: source and final model were not both scored."
+        return f"{_judged(report)}: source and final model were not both scored."
     cost = words.delta(final["delta"], bounds=False)
     cost = f"{cost} nats per answer token" if final["delta"] else f"loss {cost}"
     return f"{_judged(report)}: {words.smaller(source['bytes'], final['bytes'])} on disk, {cost}."
