@@ -131,12 +131,25 @@ class Answer:
 class Teacher(Protocol):
     """Who answers the task prompts."""
 
+    name: str  #: for the report
+    max_tokens: int  #: longest answer
+    samples: int  #: answers a prompt
+    sampling: str  #: auto, greedy, file, or settings as ``temperature=0.7,top_p=0.9``
+    think: bool  #: whether it may reason before it answers
+
     def identity(self, source: Path) -> str:
-        """What, with the prompt and the sampling, decides an answer; never a program version."""
+        """What, with the prompt, the sampling and ``max_tokens``, decides an answer; never a program version.
+
+        :raises UsageError: where it cannot answer for this source.
+        """
+        ...
+
+    def recommended(self, source: Path) -> Mapping[str, float]:
+        """The sampling that it advises itself, for ``auto``; {} = greedy."""
         ...
 
     def answer(
-        self, questions: Sequence[Question], done: frozenset[str], source: Path
+        self, questions: Sequence[Question], done: frozenset[str], source: Path, device: str
     ) -> Iterator[Answer]:
         """Answers to all questions whose rid is not in ``done``, each as soon as it is finished.
 

@@ -1,0 +1,1 @@
+"""Teacher data: prompts, answers, finalized sets."""
