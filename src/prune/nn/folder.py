@@ -80,18 +80,25 @@ def kept_entries(source: LazyModel) -> dict[str, Spec]:
     return {n: (e.dtype, e.shape) for n, e in source.checkpoint.entries.items() if n in used or n not in head}
 
 
+def matrix_names(model: LazyModel) -> list[str]:
+    """The parameters that a codec stores: weight matrices of the decoder layers."""
+    inside = (n for n in model.names if n.startswith(model.layout.layers + ".") and n.endswith(".weight"))
+    return [n for n in inside if isinstance(_module(model, n), nn.Linear | Conv1D)]
+
+
 def matrices(model: LazyModel) -> dict[str, Matrix]:
-    """The weight matrices of the decoder layers by their names on disk: what a codec stores."""
+    """Those matrices by their names on disk, with the shapes of the model as it is."""
     found: dict[str, Matrix] = {}
-    for name in model.names:
-        if not name.startswith(model.layout.layers + ".") or not name.endswith(".weight"):
-            continue
-        module = model.model.get_submodule(name.removesuffix(".weight"))
-        if isinstance(module, nn.Linear | Conv1D):
-            on_disk = model.stored_names(name)[0]
-            entry = model.checkpoint.entries[on_disk]
-            found[on_disk] = Matrix(on_disk, entry.shape, entry.dtype, isinstance(module, Conv1D))  # type: ignore[arg-type]
+    for name in matrix_names(model):
+        on_disk = model.stored_names(name)[0]
+        rows, columns = model.model.get_parameter(name).shape
+        dtype, transposed = model.checkpoint.entries[on_disk].dtype, isinstance(_module(model, name), Conv1D)
+        found[on_disk] = Matrix(on_disk, (rows, columns), dtype, transposed)
     return found
+
+
+def _module(model: LazyModel, parameter: str) -> nn.Module:
+    return model.model.get_submodule(parameter.rpartition(".")[0])  # type: ignore[no-any-return]
 
 
 def width_changes(layout: Layout, widths: list[int], mode: str) -> dict[str, Any]:

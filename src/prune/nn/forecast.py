@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from ..errors import UsageError
 from ..parts import Codec, Matrix
-from .budget import Budget, budget_of
-from .folder import encoded_specs, kept_entries, matrices
+from .budget import budget_of
+from .folder import encoded_specs, kept_entries, matrices, matrix_names
 from .layout import Site
 from .model import LazyModel
 from .shards import Spec, nbytes
@@ -20,7 +20,6 @@ class Forecast:
 
     specs: dict[str, Spec]
     parameters: int
-    encoded: int  #: parameters that the codec stores
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -29,21 +28,22 @@ class Forecast:
         return sum(map(nbytes, self.specs.values()))
 
 
-def forecast(model: LazyModel, widths: Sequence[int] | None, codec: Codec, budget: Budget | None = None) -> Forecast:
-    """The output of a source narrowed to ``widths`` (None: as it is) and stored by ``codec``.
+def forecast(model: LazyModel, widths: Sequence[int] | None = None, codec: Codec | None = None) -> Forecast:
+    """The output of a source narrowed to ``widths`` and stored by ``codec``; None leaves it as it is.
 
     :raises UsageError: where the codec cannot store a matrix, naming it.
     """
-    budget = budget or budget_of(model)
+    budget = budget_of(model)
     widths = list(widths or budget.full)
     specs = narrowed_specs(model, widths)
+    if codec is None or codec.idle:
+        return Forecast(specs, budget.parameters(widths))
     encoded = {n: replace(m, shape=specs[n][1]) for n, m in matrices(model).items()}
     try:
-        specs = encoded_specs(specs, {} if codec.idle else encoded, codec)
+        specs = encoded_specs(specs, encoded, codec)
     except ValueError as e:
         raise UsageError(f"codec: {e}") from None
-    stored = 0 if codec.idle else sum(m.shape[0] * m.shape[1] for m in encoded.values())
-    return Forecast(specs, budget.parameters(widths), stored, _notes(codec, list(encoded.values())))
+    return Forecast(specs, budget.parameters(widths), _notes(codec, list(encoded.values())))
 
 
 def narrowed_specs(model: LazyModel, widths: Sequence[int]) -> dict[str, Spec]:
@@ -70,4 +70,13 @@ def _ffn_shapes(site: Site, width: int, model: LazyModel) -> dict[str, tuple[int
 
 
 def _notes(codec: Codec, found: Sequence[Matrix]) -> list[str]:
-    return sorted({note for m in found if not codec.idle and (note := codec.note(m))})
+    return sorted({note for m in found if (note := codec.note(m))})
+
+
+def stored_share(model: LazyModel, codec: Codec) -> tuple[int, float, list[str]]:
+    """Of a finished model: parameters that the codec stores, bits a weight of its matrices, the codec's notes."""
+    names = matrix_names(model)
+    weights = sum(model.model.get_parameter(n).numel() for n in names)
+    stored = sum(model.checkpoint.entries[s].nbytes for n in names for s in model.stored_names(n))
+    notes = [] if codec.idle else _notes(codec, list(matrices(model).values()))
+    return 0 if codec.idle else weights, 8 * stored / weights, notes

@@ -76,7 +76,7 @@ class Planner:
         return {
             "layers": layers,
             "totals": self.totals(widths),
-            "curves": {"fractions": [s / self.rooms[0].full for s in stops], "rel": _sampled(curves, stops)},
+            "curves": {"widths": stops, "rel": _sampled(curves, stops)},
             "warnings": self._warnings(widths, tokens),
         }
 
@@ -119,11 +119,11 @@ class Planner:
 
 def asked(options: Mapping[str, Any]) -> str:
     """The target as the user typed it."""
-    return next(f"{k}={options[k]:g}" if k != "size" else f"size={options[k]}" for k in ("ffn", "size", "ratio")
-                if options[k] is not None)  # fmt: skip
+    name = next(k for k in ("ffn", "size", "ratio") if options[k] is not None)
+    return f"{name}={options[name]}"
 
 
 def _sampled(curves: Sequence[Tensor], stops: Sequence[int]) -> list[list[float]]:
-    """Each curve at the same fractions of its width."""
+    """Each curve at the same fractions of its width; ``stops`` are widths of the first layer."""
     last = stops[-1]
     return [[float(c[round(s / last * (len(c) - 1))]) for s in stops] for c in curves]
