@@ -102,7 +102,8 @@ def _missing(cfg: DictConfig) -> Iterator[str]:
 def _targets(cfg: DictConfig) -> Iterator[str]:
     given = [f"{t}={cfg[t]}" for t in TARGETS if cfg[t] is not None]
     if len(given) > 1:
-        yield f"give only one of ffn, size, ratio: {' and '.join(given)} are set ({given[0].split('=')[0]}=null drops one)"
+        drop = given[0].split("=")[0]
+        yield f"give only one of ffn, size, ratio: {' and '.join(given)} are set ({drop}=null drops one)"
     elif not given and "plan" in cfg.stages:
         yield "missing a target: one of ffn=0.75 (fraction of the FFN), size=900M, ratio=0.8"
     elif given and "plan" not in cfg.stages:

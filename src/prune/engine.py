@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from . import cache, config, explain, failure, gating, isolate, publish, screen
+from . import cache, config, explain, failure, gating, isolate, locate, publish, screen
 from .errors import StageError
 from .identity import Hashes
 from .run import Run
@@ -42,7 +41,7 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     if plain["plan_only"]:
         screen.show(plain)
         return {}
-    output = _absolute(plain["output"]) if config.publishes(plain) else None
+    output = locate.absolute(plain["output"]) if config.publishes(plain) else None
     with ExitStack() as held:
         if output is not None:
             held.enter_context(cache.claim(output))
@@ -54,12 +53,8 @@ def run(cfg: DictConfig) -> dict[str, Any]:
         return _Execution(plain, wiring, hashes, output).go()
 
 
-def _absolute(path: str) -> Path:
-    return Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100 - a link stays a link
-
-
 def _hashes(cfg: Mapping[str, Any]) -> Hashes:
-    return Hashes(_absolute(cfg["cache"]) / "hashes.json")
+    return Hashes(locate.absolute(cfg["cache"]) / "hashes.json")
 
 
 class _Execution:
@@ -103,16 +98,12 @@ class _Execution:
             self._step(step)
         if self.output is None:
             return {"exit_code": 0, **self.last}
-        self._publish(self.output)
+        if self.standing:
+            self.last = dict((cache.read(self.output) or {}).get("facts", {}))
+        else:
+            gating.judge(self.run, self.wiring, self.output, self.hashes)
+            publish.write(self.output, self.wiring, self.last, self.hashes)
         return {"exit_code": 0, **self.last, "output": str(self.output), "up_to_date": self.standing}
-
-    def _publish(self, output: Path) -> None:
-        if self.standing and not self.forced:
-            self.last = dict((cache.read(output) or {}).get("facts", {}))
-            return
-        gating.judge(self.run, self.wiring, output, self.hashes)
-        publish.write(output, self.wiring, self.last, self.hashes)
-        self.standing = False
 
     def _found(self, step: Step) -> dict[str, Any] | None:
         """The manifest of a step that is complete and is not to be recomputed."""
@@ -150,6 +141,7 @@ class _Execution:
         cache.learn(step.dir, manifest, self.hashes)
         self.hashes.save()
         self.forced.discard(step.dir)
+        self.standing = False
         _renewed.add(step.dir)
         return manifest
 

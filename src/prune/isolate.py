@@ -108,7 +108,7 @@ def _context() -> Any:
     return context
 
 
-def _here(fn: Callable[..., Any], args: Any, on_message: Any, threads: int, seed: int) -> Any:
+def _here(fn: Callable[..., Any], args: tuple[Any, ...], on_message: Any, threads: int, seed: int) -> Any:
     try:
         _prepare(threads, seed)
         return fn(*args, on_message) if on_message else fn(*args)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from .errors import PluginError, UsageError
-from .plugins import GROUPS, Found, manager, offered, plugged
+from .plugins import GROUPS, Found, manager, offers, plugged
 
 
 def show(argv: list[str]) -> None:
@@ -27,15 +29,16 @@ def _offers(p: Found) -> str:
     """Its parts and the other hooks it has; empty for a set, whose members have lines of their own."""
     if p.fault:
         return f"disabled by {p.fault}" if p.disabled else f"broken: {p.fault}"
-    parts = [*(f"{g}={n}" for g, hook in GROUPS.items() for n in _names(hook, p.name))]
-    parts += [f"stage {n}" for n in _names("prune_stages", p.name)]
-    plugin = manager().get_plugin(p.name)
-    hooks = sorted(h.name for h in manager().get_hookcallers(plugin) or [])
-    return ", ".join([*parts, *(h for h in hooks if h not in (*GROUPS.values(), "prune_stages"))])
-
-
-def _names(hook: str, plugin: str) -> list[str]:
     try:
-        return [name for name, _, owner in offered(hook) if owner == plugin]
-    except PluginError:  # of another plugin, or its own: the other columns still tell
-        return []
+        return ", ".join(_parts(p.name))
+    except PluginError as e:
+        return f"broken: {e}"
+
+
+def _parts(name: str) -> Iterator[str]:
+    kinds = {hook: f"{group}=" for group, hook in GROUPS.items()} | {"prune_stages": "stage "}
+    for caller in sorted(manager().get_hookcallers(manager().get_plugin(name)) or [], key=lambda c: c.name):
+        for impl in caller.get_hookimpls():
+            if impl.plugin_name == name:
+                kind = kinds.get(caller.name)
+                yield from [kind + n for n in offers(impl, caller.name)] if kind else [caller.name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from difflib import get_close_matches
 from importlib.util import find_spec
@@ -11,6 +12,12 @@ from .errors import UsageError
 
 HUB_ID = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 WANTED = ("*.safetensors", "*.json", "tokenizer*", "*.txt", "*.jinja", "*.model")
+
+
+def absolute(given: str) -> Path:
+    """The path as typed, from here; the shell leaves the ``~`` of ``key=~/x`` to us. Links stay links."""
+    path = Path(given).expanduser() if given == "~" or given.startswith("~/") else Path(given)
+    return Path(os.path.abspath(path))  # noqa: PTH100
 
 
 def source(given: str) -> Path:
@@ -56,7 +63,7 @@ def find(key: str, given: str) -> Path | None:
     """The absolute path of a local file or folder or one inside a package; None where there is none."""
     if given.startswith("package://"):
         return _in_package(key, given)
-    path = Path(given).expanduser()
+    path = absolute(given)
     try:
         return path.resolve() if path.exists() else None
     except (OSError, ValueError) as e:  # too long, a null byte, a loop
@@ -80,7 +87,7 @@ def _in_package(key: str, given: str) -> Path:
 
 
 def _absent(key: str, given: str) -> UsageError:
-    return UsageError(f"{key}={given}: no such file or folder{_near(Path(given).expanduser())}")
+    return UsageError(f"{key}={given}: no such file or folder{_near(Path(given))}")
 
 
 def _near(path: Path) -> str:

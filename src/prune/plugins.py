@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, cast
 
 import pluggy
 from hydra.core.config_search_path import ConfigSearchPath
@@ -16,7 +16,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.plugins import Plugins
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
-from . import hookspecs
+from . import __version__, hookspecs
 from .errors import PluginError, hint
 
 #: Hydra config group -> the hook that fills it.
@@ -51,7 +51,7 @@ class Plugged:
         self.pm = pluggy.PluginManager("prune")
         self.pm.add_hookspecs(hookspecs)
         self.pm.register(stages, "stages")
-        self.found: list[Found] = []
+        self.found = [Found("stages", OURS, __version__, "prune.stages")]
         self.disabled = {n.strip() for n in os.environ.get("PRUNE_DISABLE_PLUGINS", "").split(",")}
         for entry in sorted(entry_points(group="prune")):
             self._add(entry, entry.name, entry.value.partition(":")[0])
@@ -135,18 +135,26 @@ def offered(hook: str) -> Iterator[tuple[str, Any, str]]:
     """
     owner: dict[str, str] = {}
     for impl in getattr(manager().hook, hook).get_hookimpls():
-        plugin = impl.plugin_name
-        try:
-            offers = dict(impl.function() or {})
-        except Exception as e:
-            raise _refusal(plugin, f"{hook}: {type(e).__name__}: {' '.join(str(e).split())}") from e
-        for name, options in offers.items():
+        for name, options in offers(impl, hook).items():
             if name in owner:
-                raise _refusal(plugin, f"{hook}: {name!r} comes from {owner[name]!r} too")
-            if not is_dataclass(options) or "_target_" not in {f.name for f in fields(options)}:
-                raise _refusal(plugin, f"{hook}: {name!r} is not a dataclass with a _target_ field")
-            owner[name] = plugin
-            yield name, options, plugin
+                raise _refusal(impl.plugin_name, f"{hook}: {name!r} comes from {owner[name]!r} too")
+            owner[name] = impl.plugin_name
+            yield name, options, impl.plugin_name
+
+
+def offers(impl: pluggy.HookImpl, hook: str) -> dict[str, Any]:
+    """{name: options} of one plugin.
+
+    :raises PluginError: as :func:`offered`.
+    """
+    try:
+        found: dict[str, Any] = dict(cast("Mapping[str, Any]", impl.function() or {}))
+    except Exception as e:
+        raise _refusal(impl.plugin_name, f"{hook}: {type(e).__name__}: {' '.join(str(e).split())}") from e
+    for name, options in found.items():
+        if not is_dataclass(options) or "_target_" not in {f.name for f in fields(options)}:
+            raise _refusal(impl.plugin_name, f"{hook}: {name!r} is not a dataclass with a _target_ field")
+    return found
 
 
 def choice(group: str, target: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import plugins
+from . import locate, plugins
 from .isolate import Crash
 from .wire import Wiring
 
@@ -25,7 +25,7 @@ class Run:
         self.idle = wiring.idle
         self.facts: dict[str, Mapping[str, Any]] = {}
         self.faults: dict[str, str] = {}  #: observer -> why it is no longer called
-        self.folder = _folder(Path(cfg["cache"]).expanduser().absolute() / "runs")
+        self.folder = _folder(locate.absolute(cfg["cache"]) / "runs")
 
     def tell(self, hook: str, **what: Any) -> None:
         """Call every observer; one that raises is left out from then on."""

@@ -99,7 +99,7 @@ def _add(wiring: Wiring, name: str, cfg: Mapping[str, Any], hashes: Hashes) -> N
         "versions": {a: {v.writer: v.key for v in had.get(a, ())} for a in stage.sees},
     }
     versions = {a: {v.writer: v.path for v in had.get(a, ())} for a in stage.sees}
-    place = Path(cfg["cache"]).expanduser().absolute() / f"{name}-{identity.digest(own)[:16]}"
+    place = locate.absolute(cfg["cache"]) / f"{name}-{identity.digest(own)[:16]}"
     step = Step(name, stage, plugin, options, inputs, versions, own, place)
     wiring.steps.append(step)
     for artifact in stage.writes:
