@@ -131,13 +131,15 @@ def test_the_context_ends_a_row():
 
 
 def test_repetition_penalty_is_applied_to_a_greedy_row(model):
-    asked = prompts()[:1]
-    plain = ours(model, asked, frozenset())[0]
-    penalised = ours(model, asked, frozenset(), [{"repetition_penalty": 5.0}])[0]
-    expected = model.generate(
-        torch.tensor(asked), max_new_tokens=24, do_sample=False, repetition_penalty=5.0, pad_token_id=0
-    )[0, len(asked[0]) :].tolist()
-    assert penalised[0] == expected != plain[0]
+    asked = prompts()
+    plain = ours(model, asked, frozenset())
+    penalised = ours(model, asked, frozenset(), [{"repetition_penalty": 5.0}] * len(asked))
+    assert penalised != plain
+    for i, prompt in enumerate(asked):
+        expected = model.generate(
+            torch.tensor([prompt]), max_new_tokens=24, do_sample=False, repetition_penalty=5.0, pad_token_id=0
+        )
+        assert penalised[i][0] == expected[0, len(prompt) :].tolist()
 
 
 def test_the_caller_is_not_left_in_inference_mode(model):

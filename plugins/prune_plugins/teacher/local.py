@@ -64,6 +64,7 @@ class Local:
     ) -> Iterator[Answer]:
         """Batches depend on the questions alone; those that are done as a whole are left out."""
         from prune.data.render import Renderer, load_tokenizer
+        from prune.data.stops import stop_ids
         from prune.nn.generate import generate
 
         tokenizer = load_tokenizer(source)
@@ -71,7 +72,7 @@ class Local:
             _load(self.model or source, device),
             [q.ids for q in questions],
             max_tokens=self.max_tokens,
-            eos=_ends(self.model or source, Renderer(tokenizer, self.think)),
+            eos=stop_ids(self.model or source, Renderer(tokenizer, self.think)),
             sampling=[q.sampling for q in questions],
             seeds=[q.seed for q in questions],
             batch=self.batch,
@@ -93,15 +94,6 @@ def _load(folder: Path, device: str) -> Any:
         folder, dtype=dtype, trust_remote_code=False, use_safetensors=True, local_files_only=True
     )
     return model.to(place).eval()
-
-
-def _ends(folder: Path, renderer: Any) -> frozenset[int]:
-    """Ids that end an answer: the model's own, the tokenizer's and the chat template's."""
-    found = {renderer.end, renderer.tokenizer.eos_token_id}
-    for name in ("generation_config.json", "config.json"):
-        value = _json(folder / name).get("eos_token_id")
-        found |= set(value if isinstance(value, list) else [value])
-    return frozenset(i for i in found if isinstance(i, int))
 
 
 def _content(folder: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +30,7 @@ def messages(where: str, line: Mapping[str, Any], counts: Counter[str]) -> tuple
     """
     shapes = [name for name in SHAPES if name in line]
     if not shapes:
-        found = ", ".join(sorted(str(k) for k in line))[:120] or "nothing"
+        found = ", ".join(sorted(map(shown, line)))[:120] or "nothing"
         raise UsageError(f"{where}: no prompt field (found: {found}); expected {', '.join(SHAPES)}")
     if len(shapes) > 1:
         raise UsageError(f"{where}: both {shapes[0]} and {shapes[1]}; keep one of them")
@@ -41,6 +40,11 @@ def messages(where: str, line: Mapping[str, Any], counts: Counter[str]) -> tuple
     if shapes == ["instruction"] and (more := _text(where, "input", line.get("input", ""))).strip():
         text = f"{text}\n\n{more}"
     return ({"role": "user", "content": text},)
+
+
+def shown(name: str) -> str:
+    """A foreign name as text that can be printed and stored."""
+    return name[:40].encode("utf-8", "replace").decode()
 
 
 def _turns(where: str, value: Any, counts: Counter[str]) -> tuple[Message, ...]:
@@ -107,7 +111,7 @@ def sampling(where: str, line: Mapping[str, Any]) -> dict[str, float]:
 def _number(where: str, name: str, value: Any) -> float:
     low, high = RANGES[name]
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or not low <= value <= high:
+    if not number or not low <= value <= high:
         raise UsageError(f"{where}: {name} must be a number in {low:g} … {high:g}, got {str(value)[:40]!r}")
     if name == "top_k" and value != int(value):
         raise UsageError(f"{where}: top_k must be a whole number, got {value}")

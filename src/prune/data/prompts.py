@@ -90,7 +90,7 @@ def _object(where: str, text: str) -> dict[str, Any]:
 
 def _prompt(where: str, line: Mapping[str, Any], counts: Counter[str]) -> Prompt:
     messages = fields.messages(where, line, counts)
-    counts.update(f"ignored_field.{name}" for name in line if name not in fields.KNOWN)
+    counts.update(f"ignored_field.{fields.shown(name)}" for name in line if name not in fields.KNOWN)
     return Prompt(
         messages=messages,
         prompt_id=digest(messages),

@@ -40,7 +40,7 @@ class Record:
     def span(self, loss_on: str) -> tuple[int, int]:
         """[start, stop) of the tokens that the loss counts; they are targets, predicted from those before.
 
-        :param loss_on: ``answer``, ``generated`` (reasoning and answer), ``all`` (all tokens after the first).
+        :param loss_on: ``answer``, ``generated`` (reasoning and answer), ``all`` (all tokens but the first).
         """
         starts = {"answer": self.n_prompt + self.n_think, "generated": self.n_prompt, "all": 1}
         return max(1, starts[loss_on]), len(self.ids)
