@@ -31,6 +31,7 @@ ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TQDM_DISABLE": "1",  # a stage has a live line of its own
 }
 
 Send = Callable[[str, Any], None]  #: ``send(kind, payload)``, to the process that called
@@ -121,10 +122,7 @@ def _here(fn: Callable[..., Any], args: tuple[Any, ...], on_message: Any, thread
 def _listen(name: str, child: Any, pipe: Connection, on_message: Any) -> Any:
     while True:
         wait([pipe, child.sentinel])
-        try:
-            kind, payload = pipe.recv() if pipe.poll() else ("gone", None)
-        except EOFError:
-            kind, payload = "gone", None
+        kind, payload = _next(pipe)
         if kind == "result":
             return payload
         if kind == "raised":
@@ -133,6 +131,14 @@ def _listen(name: str, child: Any, pipe: Connection, on_message: Any) -> Any:
             child.join()
             raise StageError(f"{name} {_death(child.exitcode)}; type the same command again to resume")
         on_message(kind, payload)
+
+
+def _next(pipe: Connection) -> tuple[str, Any]:
+    try:
+        message: tuple[str, Any] = pipe.recv() if pipe.poll() else ("gone", None)
+    except (EOFError, ConnectionResetError):
+        return "gone", None
+    return message
 
 
 def _death(code: int) -> str:
