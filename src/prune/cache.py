@@ -14,7 +14,7 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
-from .errors import BusyError, StageError
+from .errors import BusyError, StageError, UsageError
 from .identity import Hashes, sha256
 
 MANIFEST = "manifest.json"
@@ -159,9 +159,12 @@ def claim(place: Path) -> Iterator[None]:
     :raises BusyError: at once, where another run holds it.
     """
     made = [p for p in place.parents if not p.exists()]
-    place.parent.mkdir(parents=True, exist_ok=True)
     path = place.with_name(f".{place.name}.lock")
-    f = _take(path, place)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        f = _take(path, place)
+    except OSError as e:
+        raise UsageError(f"output={place}: cannot write in {place.parent}: {e.strerror}") from e
     try:
         yield
     finally:

@@ -13,7 +13,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from . import cache, config, explain, failure, gating, isolate, locate, publish, screen
-from .errors import StageError
+from .errors import StageError, UsageError
 from .identity import Hashes
 from .run import Run
 from .stage import Job, Stage
@@ -69,11 +69,10 @@ class _Execution:
     def go(self) -> dict[str, Any]:
         """Refuse what can be refused, then run."""
         if self.output is not None and not self.standing:
-            publish.refuse_existing(self.output, self.cfg["overwrite"])
+            self._refuse(self.output)
         if any(not self._found(s) for s in self.wiring.steps) and (self.forced or not self.standing):
             screen.refuse(screen.inspect(self.cfg)[1])
-        self.hashes.save()
-        self.run = Run(self.cfg, self.wiring)
+        self.run = self._begin()
         self.run.tell("prune_run_start")
         try:
             outcome = self._all()
@@ -86,6 +85,20 @@ class _Execution:
             name, why = next(iter(self.run.faults.items()))
             raise StageError(f"observer {name!r} failed in {why}; the result is complete and kept")
         return outcome
+
+    def _refuse(self, output: Path) -> None:
+        publish.refuse_overlap(output, self.wiring, locate.absolute(self.cfg["cache"]))
+        publish.refuse_existing(output, self.cfg["overwrite"])
+        rejected = publish.rejected(output)
+        if self.cfg["write_on_fail"] and cache.read(rejected) is None:  # one of ours may be replaced
+            publish.refuse_existing(rejected, self.cfg["overwrite"])
+
+    def _begin(self) -> Run:
+        try:
+            self.hashes.save()
+            return Run(self.cfg, self.wiring)
+        except OSError as e:
+            raise UsageError(f"cache={self.cfg['cache']}: cannot write there: {e.strerror}") from e
 
     def _end(self, outcome: Mapping[str, Any]) -> None:
         self.run.tell("prune_run_done", outcome=outcome)
@@ -101,9 +114,15 @@ class _Execution:
         if self.standing:
             self.last = dict((cache.read(self.output) or {}).get("facts", {}))
         else:
-            gating.judge(self.run, self.wiring, self.output, self.hashes)
-            publish.write(self.output, self.wiring, self.last, self.hashes)
+            self._publish(self.output)
         return {"exit_code": 0, **self.last, "output": str(self.output), "up_to_date": self.standing}
+
+    def _publish(self, output: Path) -> None:
+        try:
+            gating.judge(self.run, self.wiring, output, self.hashes)
+            publish.write(output, self.wiring, self.last, self.hashes)
+        except OSError as e:
+            raise failure.of("publish", e) from e
 
     def _found(self, step: Step) -> dict[str, Any] | None:
         """The manifest of a step that is complete and is not to be recomputed."""

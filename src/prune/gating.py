@@ -31,9 +31,9 @@ def judge(run: Run, wiring: Wiring, output: Path, hashes: Hashes) -> None:
         return
     kept = f"write_on_fail=true keeps the model; report: {report}"
     if run.cfg["write_on_fail"]:
-        rejected = output.with_name(f"{output.name}.rejected")
-        publish.write(rejected, wiring, facts, hashes)
-        kept = f"the model is in {rejected}"
+        place = publish.rejected(output)
+        publish.write(place, wiring, facts, hashes)
+        kept = f"the model is in {place}"
     more = f" (and {len(reasons) - 1} more)" if reasons[1:] else ""
     raise GateFailed(f"gate failed: {reasons[0]}{more}; {kept}")
 

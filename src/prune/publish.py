@@ -27,6 +27,19 @@ def holds(output: Path, wiring: Wiring, hashes: Hashes) -> bool:
     )
 
 
+def refuse_overlap(output: Path, wiring: Wiring, kept: Path) -> None:
+    """:raises UsageError: where the output would replace what the run reads, or the cache (``kept``)."""
+    given = {a: v[0].path for a in ("source", "data") if (v := wiring.artifacts.get(a))}
+    for key, path in {**given, "cache": kept}.items():
+        if path.resolve().is_relative_to(output.resolve()):
+            raise UsageError(f"output={output}: {key}={path} lies there; choose another output")
+
+
+def rejected(output: Path) -> Path:
+    """Where a model that a gate refused is kept, if at all."""
+    return output.with_name(f"{output.name}.rejected")
+
+
 def refuse_existing(output: Path, overwrite: bool) -> None:
     """:raises UsageError: where there is something that this run may not replace."""
     if not output.exists() and not output.is_symlink():

@@ -87,7 +87,7 @@ def _add(wiring: Wiring, name: str, cfg: Mapping[str, Any], hashes: Hashes) -> N
         raise UsageError(f"stages: {name!r} reads {absent[0]!r}, which no earlier stage writes")
     options, keyed = _options(stage, cfg, hashes)
     inputs = {a: had[a][-1].path for a in stage.reads}
-    if stage.idle(options, inputs):
+    if _idle(stage, name, options, inputs):
         wiring.idle.append(name)
         return
     own = {
@@ -106,6 +106,14 @@ def _add(wiring: Wiring, name: str, cfg: Mapping[str, Any], hashes: Hashes) -> N
         had[artifact] = [*had.get(artifact, []), Version(name, step.dir / artifact, f"{step.key}/{artifact}")]
     if "source" in stage.writes:  # another format of the same model takes the given one's place
         had["source"] = had["weights"] = [replace(had["source"][-1], writer="source")]
+
+
+def _idle(stage: Stage, name: str, options: Mapping[str, Any], inputs: Mapping[str, Path]) -> bool:
+    """:raises UsageError: where a part refuses its options."""
+    try:
+        return stage.idle(options, inputs)
+    except (ValueError, TypeError) as e:
+        raise UsageError(f"stage {name}: {e}") from e
 
 
 def _options(stage: Stage, cfg: Mapping[str, Any], hashes: Hashes) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -243,3 +243,32 @@ def test_a_run_leaves_its_journal_and_figures(config, toys, inputs):
     assert "take is finished" in (folder / "JOURNAL.md").read_text()
     lines = [json.loads(x) for x in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [x["stage"] for x in lines if "seconds" in x] == ["take", "cut", "score"]
+
+
+@pytest.mark.parametrize("output", ["m", ".", "cache"])
+def test_an_output_never_replaces_what_the_run_reads(config, toys, inputs, output):
+    before = tree(inputs)
+    with pytest.raises(UsageError, match=r"lies there"):
+        run(config(*toys, f"output={output}", "overwrite=true", "cache=cache"))
+    assert tree(inputs) == before
+
+
+def test_a_rejected_model_replaces_nothing_of_others(config, toys, inputs):
+    (inputs / "out.rejected").mkdir()
+    (inputs / "out.rejected" / "mine").write_text("x")
+    with pytest.raises(UsageError, match=r"out\.rejected"):
+        run(config(*toys, "write_on_fail=true"))
+
+
+@pytest.mark.parametrize(("option", "key"), [("output=p.jsonl/out", "output"), ("cache=p.jsonl/c", "cache")])
+def test_a_place_that_cannot_be_written_is_named(config, toys, option, key):
+    with pytest.raises(UsageError, match=f"^{key}="):
+        run(config(*toys, option))
+
+
+def test_a_kept_output_needs_no_cache(config, toys, watch, inputs):
+    first = run(config(*toys))
+    shutil.rmtree(inputs / ".prune")
+    watch.done.clear()
+    again = run(config(*toys))
+    assert watch.done == [] and again["nll"] == first["nll"] and again["up_to_date"]
