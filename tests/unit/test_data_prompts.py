@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from prune.data import make_quickstart, sampling, splits
 from prune.data.canonical import spell
+from prune.data.fields import SHAPES
 from prune.data.prompts import Prompt, read_prompts
 from prune.errors import UsageError
 
@@ -152,7 +153,7 @@ def survives(folder, content):
         assert spell([found.counts, [asdict(p) for p in found.prompts]]).encode(), "cannot be stored"
 
 
-names = st.sampled_from("prompt messages instruction input split id temperature \ud800".split())
+names = st.sampled_from([*SHAPES, "input", "split", "id", "temperature", "\ud800"])
 scalars = st.sampled_from([None, True, 0, -1.5, float("nan"), 10**400, "", " ", "a", "train", "\ud800"])
 turns = st.dictionaries(st.sampled_from(["role", "content"]), scalars | st.just("user"), max_size=2)
 values = scalars | turns | st.lists(turns, max_size=2)
