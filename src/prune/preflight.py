@@ -19,7 +19,7 @@ CODE_FILES = ("config.json", "tokenizer_config.json", "processor_config.json", "
 
 
 def inspect(cfg: dict[str, Any], source: Path, data: Path | None) -> dict[str, Any]:
-    """Every finding, and a text for ``check`` and ``plan_only``. Reads headers and prompts, writes nothing."""
+    """Every finding, a text for ``check`` and ``plan_only``. Reads headers and prompts, writes nothing."""
     look = _Look(cfg, source, data)
     look.all()
     return {"findings": look.findings, "text": "\n".join(look.lines)}
@@ -62,9 +62,13 @@ class _Look:
 
         for path in (self.source / name for name in CODE_FILES):
             if path.is_file() and "auto_map" in read_json(path):
-                raise UsageError(f"{path}: auto_map wants to run code of the model folder, which prune never does")
+                raise UsageError(
+                    f"{path}: auto_map wants to run code of the model folder, which prune never does"
+                )
         if "quantization_config" in read_json(self.source / "config.json"):
-            raise UsageError(f"{self.source}: the source is quantized already; give the model before quantization")
+            raise UsageError(
+                f"{self.source}: the source is quantized already; give the model before quantization"
+            )
         return True
 
     def _model(self) -> LazyModel:
@@ -76,8 +80,8 @@ class _Look:
         count = sum(model.model.get_parameter(n).numel() for n in model.names)
         widths = sorted({s.width for s in model.sites})
         self.lines.append(
-            f"source: {self.source.name}, {model.config.model_type}, {len(model.sites)} layers of hidden size "
-            f"{model.sites[0].hidden} and FFN width {'/'.join(map(str, widths))}, {count:,} parameters"
+            f"source: {self.source.name}, {model.config.model_type}, {len(model.sites)} layers of hidden "
+            f"size {model.sites[0].hidden} and FFN width {'/'.join(map(str, widths))}, {count:,} parameters"
         )
         return model
 
@@ -137,15 +141,21 @@ class _Look:
 
         assert self.data is not None
         if self.data.is_dir():
-            raise UsageError(f"{self.data} is a folder without manifest.json; give a .jsonl of prompts or a finalized set")
+            raise UsageError(
+                f"{self.data} is a folder without manifest.json; give a .jsonl of prompts or a finalized set"
+            )
         file = read_prompts(self.data)
         splits = list(assign(file.prompts).values())
         shares = ", ".join(f"{s} {splits.count(s)}" for s in ("train", "val", "test"))
         self.lines.append(f"data: {len(file.prompts)} prompts ({shares}), not answered yet")
         if self.source.is_dir():
             tokenizer = load_tokenizer(self.source)
-            shown = tokenizer.decode(Renderer(tokenizer, self.cfg["teacher"].get("think", True)).prompt(file.prompts[0].messages))
-            self.lines.append(f"the first prompt as the teacher sees it, ⟦where the loss will count⟧:\n{shown}⟦…⟧")
+            shown = tokenizer.decode(
+                Renderer(tokenizer, self.cfg["teacher"].get("think", True)).prompt(file.prompts[0].messages)
+            )
+            self.lines.append(
+                f"the first prompt as the teacher sees it, ⟦where the loss will count⟧:\n{shown}⟦…⟧"
+            )
 
     def _heal(self) -> None:
         if "heal" in self.cfg["stages"] and not build(self.cfg["heal"]).idle:
@@ -161,8 +171,8 @@ def plan_options(cfg: Mapping[str, Any]) -> dict[str, Any]:
 def _plan_lines(totals: Mapping[str, Any], widths: list[int]) -> Iterator[str]:
     share = totals["neurons_after"] / totals["neurons_before"]
     yield (
-        f"plan: {totals['asked']} keeps {totals['neurons_after']:,} of {totals['neurons_before']:,} FFN neurons "
-        f"({share:.1%}); widths are multiples of {totals['step']}"
+        f"plan: {totals['asked']} keeps {totals['neurons_after']:,} of {totals['neurons_before']:,} FFN "
+        f"neurons ({share:.1%}); widths are multiples of {totals['step']}"
     )
     runs: list[tuple[int, int]] = []
     for width in widths:

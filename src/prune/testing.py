@@ -1,4 +1,6 @@
-"""For plugin authors and for our own tests: tiny models of every family, and what each kind of plugin must hold.
+"""For plugin authors and our own tests: tiny models of every family, and what each kind of plugin must hold.
+
+A plugin's own tests subclass a contract and name the part::
 
     class TestFoo(CodecContract):
         codec = "foo"
@@ -37,7 +39,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "phi3": {},
     "gpt2": {
         "n_embd": HIDDEN, "n_inner": WIDTH, "n_layer": 2, "n_head": 4, "n_positions": 512,
-        "hidden_size": None, "intermediate_size": None, "num_hidden_layers": None, "num_attention_heads": None,
+        "hidden_size": None, "intermediate_size": None, "num_hidden_layers": None,
+        "num_attention_heads": None,
         "num_key_value_heads": None, "max_position_embeddings": None,
     },
 }  # fmt: skip
@@ -102,7 +105,7 @@ CHAT_TEMPLATE = (
 
 
 def plant(model: Any, keep: Sequence[int]) -> None:
-    """Make every FFN neuron outside ``keep`` exactly dead, in all layers: its read-in rows and biases are zero."""
+    """Make every FFN neuron outside ``keep`` exactly dead, in all layers: zero read-in rows and biases."""
     import torch
 
     from .nn.layout import layout_of, sites_of
@@ -170,7 +173,8 @@ class CodecContract:
         generator = torch.Generator().manual_seed(0)
         name = "model.layers.0.mlp.up_proj.weight"
         return [
-            (Matrix(name, s, kind), torch.randn(s, generator=generator).to(getattr(torch, dtype))) for s in self.shapes
+            (Matrix(name, s, kind), torch.randn(s, generator=generator).to(getattr(torch, dtype)))
+            for s in self.shapes
         ]
 
 

@@ -1,7 +1,5 @@
 """The default parts under the contracts that plugin authors get."""
 
-import pytest
-
 from prune.testing import AllocatorContract, CodecContract, SelectorContract
 
 

@@ -25,7 +25,9 @@ def quantize(source, out, codec=Q8):
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("columns", [1, 31, 64, 77])
 def test_packing_against_a_bit_string(bits, columns):
-    codes = torch.randint(0, 1 << bits, (3, columns), dtype=torch.int32, generator=torch.Generator().manual_seed(columns))
+    codes = torch.randint(
+        0, 1 << bits, (3, columns), dtype=torch.int32, generator=torch.Generator().manual_seed(columns)
+    )
     words = pack(codes, bits)
     for row, packed in zip(codes.tolist(), words.tolist(), strict=True):
         stream = "".join(format(c, f"0{bits}b")[::-1] for c in row)

@@ -37,7 +37,12 @@ def cut(source, out, keeps, mode="uniform"):
     pieces, done = [], set()
     for site, keep in zip(model.sites, keeps, strict=True):
         modules = [*(r.module for r in site.read_ins), site.read_out]
-        names = {n: model.stored_names(n)[0] for m in modules for n in (f"{m}.weight", f"{m}.bias") if n in model.names}
+        names = {
+            n: model.stored_names(n)[0]
+            for m in modules
+            for n in (f"{m}.weight", f"{m}.bias")
+            if n in model.names
+        }
 
         def make(stored, site=site, keep=keep, names=names):
             result = narrowed(site, {n: stored[d] for n, d in names.items()}, keep, None, None)
@@ -86,7 +91,9 @@ def test_widths_that_differ_reload_exactly(tmp_path, family):
         one.load_state_dict(dead.state_dict())
         plant(one, keep.tolist())
         prefix = f"{LAYOUTS[family].layers}.{layer}."
-        dead.load_state_dict({k: v for k, v in one.state_dict().items() if k.startswith(prefix)}, strict=False)
+        dead.load_state_dict(
+            {k: v for k, v in one.state_dict().items() if k.startswith(prefix)}, strict=False
+        )
     source = save_tiny(model, tmp_path / "source")
     exact = cut(source, tmp_path / "exact", keeps, "exact")
     assert json.loads((exact / "config.json").read_text())["ffn_widths"] == [128, 64]
@@ -111,7 +118,9 @@ def test_the_walk_scores_as_a_plain_forward_pass(tmp_path, family):
     for text, found in zip(texts, got, strict=True):
         with torch.no_grad():
             out = model(input_ids=torch.tensor([text.ids])).logits[0, text.start - 1 : text.stop - 1]
-        want = torch.nn.functional.cross_entropy(out, torch.tensor(text.ids[text.start : text.stop]), reduction="sum")
+        want = torch.nn.functional.cross_entropy(
+            out, torch.tensor(text.ids[text.start : text.stop]), reduction="sum"
+        )
         assert found.nll == pytest.approx(float(want), rel=1e-5) and found.tokens == text.stop - text.start
 
 
@@ -133,7 +142,10 @@ def test_a_head_stored_beside_its_embedding_is_dropped(tmp_path):
 
     source = tiny(tmp_path / "m", "llama", tie_word_embeddings=True)
     tensors = load_file(source / "model.safetensors")
-    save_file(tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()}, source / "model.safetensors")
+    save_file(
+        tensors | {"lm_head.weight": tensors["model.embed_tokens.weight"].clone()},
+        source / "model.safetensors",
+    )
     assert "lm_head.weight" not in kept_entries(LazyModel(source))
 
 
@@ -167,6 +179,8 @@ def test_shards_have_an_index_that_is_right(tmp_path):
 def test_an_unknown_family_is_refused_by_name(tmp_path):
     from transformers import BloomConfig, BloomForCausalLM
 
-    BloomForCausalLM(BloomConfig(vocab_size=64, hidden_size=32, n_layer=1, n_head=2)).save_pretrained(tmp_path)
+    BloomForCausalLM(BloomConfig(vocab_size=64, hidden_size=32, n_layer=1, n_head=2)).save_pretrained(
+        tmp_path
+    )
     with pytest.raises(UsageError, match=r"bloom.*BloomForCausalLM"):
         LazyModel(tmp_path)

@@ -12,7 +12,9 @@ from prune.parts import Room
 @dataclass
 class UniformOptions:
     _target_: str = "prune_plugins.allocator.uniform.Uniform"
-    spread: bool = False  # widen evenly spaced layers by a step, to come closer to the target; widths then differ
+    spread: bool = (
+        False  # widen evenly spaced layers by a step, to come closer to the target; widths then differ
+    )
 
 
 class Uniform:
@@ -45,7 +47,11 @@ def _width(room: Room, fraction: float, step: int) -> int:
 
 def _spread(widths: list[int], rooms: Sequence[Room], total: int, step: int) -> list[int]:
     """Give the rest of the total to evenly spaced layers, a step each."""
-    open_ = [i for i, (w, r) in enumerate(zip(widths, rooms, strict=True)) if w + step <= r.full and not r.protected]
+    open_ = [
+        i
+        for i, (w, r) in enumerate(zip(widths, rooms, strict=True))
+        if w + step <= r.full and not r.protected
+    ]
     count = min(len(open_), (total - sum(widths)) // step)
     wider = {open_[(2 * n + 1) * len(open_) // (2 * count)] for n in range(count)}
     return [w + step if i in wider else w for i, w in enumerate(widths)]

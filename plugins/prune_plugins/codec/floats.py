@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from prune import hookimpl
 
 if TYPE_CHECKING:
-    from prune.parts import Matrix
     from torch import Tensor
+
+    from prune.parts import Matrix
 
 
 @dataclass

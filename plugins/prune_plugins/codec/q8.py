@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from prune import hookimpl
 
 if TYPE_CHECKING:
-    from prune.parts import Matrix
     from torch import Tensor
+
+    from prune.parts import Matrix
 
 BITS = 8
 
@@ -38,7 +39,9 @@ class Q8:
     def parts(self, matrix: Matrix) -> dict[str, tuple[str, tuple[int, ...]]]:
         rows, columns = matrix.shape
         if matrix.transposed:
-            raise ValueError(f"{matrix.name} is stored transposed (Conv1D), which the q8 format cannot say; use f16")
+            raise ValueError(
+                f"{matrix.name} is stored transposed (Conv1D), which the q8 format cannot say; use f16"
+            )
         return {
             f"{matrix.name}_packed": ("I32", (rows, -(-columns * BITS // 32))),
             f"{matrix.name}_scale": (matrix.dtype, (rows, columns // self._fitting(matrix))),
@@ -47,9 +50,10 @@ class Q8:
 
     def encode(self, matrix: Matrix, weight: Tensor) -> dict[str, Tensor]:
         import torch
+
         from prune.nn.packing import pack
 
-        grouped = weight.float().unflatten(1, (-1, self._fitting(matrix)))
+        grouped = weight.float().reshape(matrix.shape[0], -1, self._fitting(matrix))
         scale = (grouped.abs().amax(-1) / 127).to(weight.dtype)
         safe = torch.where(scale == 0, 1, scale).float()
         codes = torch.round(grouped / safe.unsqueeze(-1)).clamp(-128, 127).to(torch.int32) + 128
@@ -70,7 +74,10 @@ class Q8:
             by_group.setdefault(self._fitting(matrix), []).append(matrix)
         targets = {g: {_pattern(m.name) for m in members} for g, members in by_group.items()}
         shared = Counter(p for patterns in targets.values() for p in patterns)
-        for group, members in by_group.items():  # a pattern must not span two groups: name such matrices one by one
+        for (
+            group,
+            members,
+        ) in by_group.items():  # a pattern must not span two groups: name such matrices one by one
             if any(shared[p] > 1 for p in targets[group]):
                 targets[group] = {"re:^" + re.escape(m.name.removesuffix(".weight")) + "$" for m in members}
         order = sorted(targets, reverse=True)

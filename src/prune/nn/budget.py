@@ -1,4 +1,4 @@
-"""The arithmetic of a narrowed model: parameters, targets and what each layer may become. No tensor is read."""
+"""The arithmetic of a narrowed model: parameters, targets, what each layer may become. No tensor is read."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..arithmetic import parse_count
-from ..errors import UsageError
-from ..parts import Room
+from prune.arithmetic import parse_count
+from prune.errors import UsageError
+from prune.parts import Room
+
 from .layout import Site
 from .model import LazyModel
 
@@ -48,7 +49,9 @@ def kept_neurons(budget: Budget, ffn: float | None, size: str | None, ratio: flo
         kept = round(ffn * budget.neurons) if ffn <= 1 else round(ffn * len(budget.full))
         if kept > budget.neurons:
             widest = budget.neurons / len(budget.full)
-            raise UsageError(f"ffn={ffn:g}: the source has {widest:.0f} neurons a layer; give at most that, or ≤ 1")
+            raise UsageError(
+                f"ffn={ffn:g}: the source has {widest:.0f} neurons a layer; give at most that, or ≤ 1"
+            )
         return kept
     source = budget.parameters(budget.full)
     wanted = parse_count(size) if size is not None else round(float(ratio or 1) * source)
@@ -57,7 +60,9 @@ def kept_neurons(budget: Budget, ffn: float | None, size: str | None, ratio: flo
         raise UsageError(f"{asked}: {wanted:,} parameters, but the source has {source:,}")
     mean = sum(f * p for f, p in zip(budget.full, budget.per_neuron, strict=True)) / budget.neurons
     if wanted <= budget.other:
-        raise UsageError(f"{asked}: {wanted:,} parameters, but {budget.other:,} of the source lie outside the FFN")
+        raise UsageError(
+            f"{asked}: {wanted:,} parameters, but {budget.other:,} of the source lie outside the FFN"
+        )
     return int((wanted - budget.other) / mean)
 
 

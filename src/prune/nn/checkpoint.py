@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ..errors import UsageError
+from prune.errors import UsageError
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -102,8 +102,14 @@ class Checkpoint:
         if not isinstance(files, dict) or not files:
             raise UsageError(f"{self.folder / INDEX}: no weight_map")
         for name, file in files.items():
-            if not isinstance(file, str) or PurePosixPath(file).name != file or not file.endswith(".safetensors"):
-                raise UsageError(f"{self.folder / INDEX}: {name} names {file!r}, which is no safetensors file here")
+            if (
+                not isinstance(file, str)
+                or PurePosixPath(file).name != file
+                or not file.endswith(".safetensors")
+            ):
+                raise UsageError(
+                    f"{self.folder / INDEX}: {name} names {file!r}, which is no safetensors file here"
+                )
             if not (self.folder / file).is_file():
                 raise UsageError(f"{self.folder / INDEX}: {file} is missing")
         return files

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from ..errors import UsageError
+from prune.errors import UsageError
 
 DTYPES = {
     "float32": torch.float32,

@@ -1,4 +1,4 @@
-"""A model folder made from another: tensors copied, replaced or encoded one by one, config and tokenizer beside."""
+"""A model folder made from another: tensors copied, replaced, encoded one by one, its small files beside."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from typing import Any
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
-from ..parts import Codec, Matrix
+from prune.parts import Codec, Matrix
+
 from .checkpoint import read_json
 from .layout import Layout
-from .model import WIDTHS, LazyModel
+from .model import LazyModel
 from .shards import ShardWriter, Spec
+from .skeleton import WIDTHS
 
 #: Not carried into an output: weights, indices, what says where a file came from, code.
 _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".gguf", ".ot"}
@@ -62,7 +64,7 @@ def write_folder(
 
 def write_config(source: Path, out: Path, changes: Mapping[str, Any]) -> None:
     """config.json of ``source`` with some keys changed; where it came from is left out."""
-    config = read_json(source / "config.json") | changes
+    config = read_json(source / "config.json") | dict(changes)
     kept = {k: v for k, v in config.items() if v is not None or k not in changes}
     kept.pop("_name_or_path", None)  # trainers reload a reference model from it
     (out / "config.json").write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
@@ -76,7 +78,9 @@ def copied(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
 def kept_entries(source: LazyModel) -> dict[str, Spec]:
     """The source's tensors that an output keeps: all but a head that is the embedding once more."""
     used = {n for name in source.names for n in source.stored_names(name)}
-    head = set() if not source.tied else {n for n in source.checkpoint.entries if n.endswith("lm_head.weight")}
+    head = (
+        set() if not source.tied else {n for n in source.checkpoint.entries if n.endswith("lm_head.weight")}
+    )
     return {n: (e.dtype, e.shape) for n, e in source.checkpoint.entries.items() if n in used or n not in head}
 
 

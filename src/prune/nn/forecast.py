@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ..errors import UsageError
-from ..parts import Codec, Matrix
+from prune.errors import UsageError
+from prune.parts import Codec, Matrix
+
 from .budget import budget_of
 from .folder import encoded_specs, kept_entries, matrices, matrix_names
 from .layout import Site
@@ -38,7 +39,7 @@ def forecast(model: LazyModel, widths: Sequence[int] | None = None, codec: Codec
     specs = narrowed_specs(model, widths)
     if codec is None or codec.idle:
         return Forecast(specs, budget.parameters(widths))
-    encoded = {n: replace(m, shape=specs[n][1]) for n, m in matrices(model).items()}
+    encoded = {n: replace(m, shape=_rank2(specs[n][1])) for n, m in matrices(model).items()}
     try:
         specs = encoded_specs(specs, encoded, codec)
     except ValueError as e:
@@ -69,12 +70,17 @@ def _ffn_shapes(site: Site, width: int, model: LazyModel) -> dict[str, tuple[int
     return shapes
 
 
+def _rank2(shape: Sequence[int]) -> tuple[int, int]:
+    rows, columns = shape
+    return rows, columns
+
+
 def _notes(codec: Codec, found: Sequence[Matrix]) -> list[str]:
     return sorted({note for m in found if (note := codec.note(m))})
 
 
 def stored_share(model: LazyModel, codec: Codec) -> tuple[int, float, list[str]]:
-    """Of a finished model: parameters that the codec stores, bits a weight of its matrices, the codec's notes."""
+    """Of a finished model: parameters that the codec stores, bits a weight of its matrices, its notes."""
     names = matrix_names(model)
     weights = sum(model.model.get_parameter(n).numel() for n in names)
     stored = sum(model.checkpoint.entries[s].nbytes for n in names for s in model.stored_names(n))

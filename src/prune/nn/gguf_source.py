@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from ..errors import UsageError
+from prune.errors import UsageError
 
 LOSSY = 5.1  #: stored bits a weight, block scales included, up to which a file's codes are of 4 bits or less
 
@@ -50,7 +50,9 @@ def convert(path: Path, out: Path) -> None:
         tokenizer = AutoTokenizer.from_pretrained(path.parent, **where)
         model = AutoModelForCausalLM.from_pretrained(path.parent, dtype=torch.bfloat16, **where)
     except Exception as e:  # an unknown architecture is a ValueError, a KeyError or worse
-        raise UsageError(f"{path}: transformers cannot read it ({str(e).strip().splitlines()[0][:150]})") from None
+        raise UsageError(
+            f"{path}: transformers cannot read it ({str(e).strip().splitlines()[0][:150]})"
+        ) from None
     model.hf_quantizer = None  # else save_pretrained refuses a dequantized model
     model.config = _plain_config(model.config)
     model.generation_config = _generation(tokenizer)

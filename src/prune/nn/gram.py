@@ -47,7 +47,7 @@ class Gram:
 
 
 def layer_gram(stream: Stream, layer: int, batches: Iterable[int]) -> Gram:
-    """Push some batches through a loaded layer and gather Σ of its read-out's input over their counted tokens.
+    """Push some batches through a loaded layer; gather Σ of its read-out's input over their counted tokens.
 
     :raises StageError: where an activation is not finite (by the walk's own check).
     """

@@ -8,12 +8,12 @@ from typing import Any
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
-from ..errors import UsageError, hint
+from prune.errors import UsageError, hint
 
 
 @dataclass(frozen=True)
 class ReadIn:
-    """A matrix whose outputs are the FFN neurons; ``blocks`` of F rows are stacked in it (2: gate over up)."""
+    """A matrix whose outputs are the FFN neurons; ``blocks`` of F rows are stacked (2: gate over up)."""
 
     module: str
     blocks: int = 1
@@ -91,7 +91,9 @@ def _site(model: nn.Module, layout: Layout, layer: int) -> Site:
         matrix = _matrix(model, read_in.module)
         rows = matrix.weight.shape[1 if transposed else 0]
         if rows != width * read_in.blocks or isinstance(matrix, Conv1D) != transposed:
-            raise UsageError(f"{read_in.module}: {rows} outputs do not fit the {width} inputs of {layout.read_out}")
+            raise UsageError(
+                f"{read_in.module}: {rows} outputs do not fit the {width} inputs of {layout.read_out}"
+            )
     return Site(layer, read_ins, prefix + layout.read_out, transposed, width, hidden, out.bias is not None)
 
 

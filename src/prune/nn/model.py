@@ -9,17 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import init_empty_weights
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig
+from transformers import GenerationConfig
 
-from ..errors import UsageError
-from .checkpoint import Checkpoint, read_json
-from .layout import Site, layout_of, sites_of
+from prune.errors import UsageError
+
+from .checkpoint import Checkpoint
+from .layout import layout_of, sites_of
 from .packing import decode_packed
-
-#: Our own config.json key: the FFN width of every layer, where they differ.
-WIDTHS = "ffn_widths"
+from .skeleton import WIDTHS, read_config, skeleton
 
 Decode = Callable[[str, Mapping[str, Tensor]], Tensor]
 
@@ -45,7 +43,7 @@ class LazyModel:
         self.checkpoint = Checkpoint(folder)
         self.model = skeleton(self.config, getattr(self.config, WIDTHS, None))
         self.sites = sites_of(self.model, self.layout)
-        self.layers: nn.ModuleList = self.model.get_submodule(self.layout.layers)  # type: ignore[assignment]
+        self.layers: nn.ModuleList = self.model.get_submodule(self.layout.layers)
         self._decode = decode or self._own_decode()
         self._stored = self._match_names()
         self._pinned = False
@@ -108,7 +106,8 @@ class LazyModel:
         return self._stored[name]
 
     def _shape(self, name: str) -> torch.Size:
-        return self.model.get_parameter(name).shape
+        shape: torch.Size = self.model.get_parameter(name).shape
+        return shape
 
     def _fill(self, names: Iterable[str]) -> None:
         for name, tensor in self._read(names).items():
@@ -173,36 +172,6 @@ class LazyModel:
                 raise UsageError(f"{self.folder}: {stored[0]} is {have}, the config says {want}")
 
 
-def read_config(folder: Path) -> Any:
-    """The transformers config of a folder, never running code that it brings.
-
-    :raises UsageError: where it is missing, unknown to transformers or asks for remote code.
-    """
-    raw = read_json(folder / "config.json")
-    if "model_type" not in raw:
-        raise UsageError(f"{folder / 'config.json'}: no model_type")
-    try:
-        return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except Exception as e:  # transformers raises whatever its field validators raise
-        raise UsageError(f"{folder / 'config.json'}: {str(e).strip().splitlines()[0][:200]}") from None
-
-
-def skeleton(config: Any, widths: list[int] | None = None) -> Any:
-    """The model with every parameter on the meta device and real buffers; ``widths`` narrow its FFNs.
-
-    :raises UsageError: where transformers has no causal model for the config.
-    """
-    try:
-        with init_empty_weights(include_buffers=False):
-            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    except Exception as e:  # a config can be wrong in as many ways as there are models
-        raise UsageError(f"model_type {config.model_type!r}: {str(e).strip().splitlines()[0][:200]}") from None
-    model.eval()
-    if widths:
-        _narrow(model, widths)
-    return model
-
-
 def load(folder: Path | str, dtype: torch.dtype | None = None, device: str = "cpu") -> Any:
     """A model that prune wrote, widths that differ from layer to layer included, as a transformers model.
 
@@ -214,29 +183,6 @@ def load(folder: Path | str, dtype: torch.dtype | None = None, device: str = "cp
     if (folder / "generation_config.json").is_file():
         model.generation_config = GenerationConfig.from_pretrained(folder, local_files_only=True)
     return model
-
-
-def _narrow(model: Any, widths: list[int]) -> None:
-    """Resize the FFN matrices of a meta model, a width a layer."""
-    sites = sites_of(model, layout_of(model.config))
-    if len(widths) != len(sites):
-        raise UsageError(f"config.json: {WIDTHS} has {len(widths)} widths for {len(sites)} layers")
-    for site, width in zip(sites, widths, strict=True):
-        for read_in in site.read_ins:
-            _resize(model.get_submodule(read_in.module), site.transposed, out=width * read_in.blocks)
-        _resize(model.get_submodule(site.read_out), site.transposed, into=width)
-
-
-def _resize(matrix: Any, transposed: bool, out: int | None = None, into: int | None = None) -> None:
-    rows, columns = matrix.weight.shape[::-1] if transposed else matrix.weight.shape
-    rows, columns = out or rows, into or columns
-    shape = (columns, rows) if transposed else (rows, columns)
-    matrix.weight = nn.Parameter(torch.empty(shape, device="meta"), requires_grad=False)
-    if matrix.bias is not None:
-        matrix.bias = nn.Parameter(torch.empty(rows, device="meta"), requires_grad=False)
-    for key, value in (("nf", rows), ("nx", columns), ("out_features", rows), ("in_features", columns)):
-        if hasattr(matrix, key):
-            setattr(matrix, key, value)
 
 
 def _assign(model: nn.Module, name: str, tensor: Tensor) -> None:

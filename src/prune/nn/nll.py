@@ -43,7 +43,7 @@ def score(
     batch_tokens: int = 4096,
     done: Callable[[int, int], None] | None = None,
 ) -> list[Score]:
-    """The NLL of every text, in order. A text longer than ``window`` is scored in windows with half overlap."""
+    """The NLL of every text, in order. One longer than ``window`` is scored in windows with half overlap."""
     windows = [w for i, t in enumerate(texts) for w in cut(i, t.ids, window)]
     stream = Stream(model, batches(windows, batch_tokens), budget, scratch)
     push_all(stream, done)

@@ -11,7 +11,7 @@ from .model import Decode, LazyModel
 
 
 def open_model(folder: Path, options: Mapping[str, Any], decode: Decode | None = None) -> LazyModel:
-    """A lazy model in the options' ``dtype`` on their ``device``; pinned in memory as ``stream.resident`` says.
+    """A lazy model in the options' ``dtype`` on their ``device``; in memory as ``stream.resident`` says.
 
     :param options: holds ``dtype``, ``device`` and ``stream``.
     """

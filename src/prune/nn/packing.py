@@ -1,7 +1,7 @@
 """Integer codes as compressed-tensors' ``pack-quantized`` keeps them: exact, and read by plain transformers.
 
-Per matrix [R, C]: ``weight_packed`` int32 [R, C·b/32], a row-wise little-endian stream of unsigned b-bit codes;
-``weight_scale`` [R, C/g]; ``weight_shape`` int64 [2]. The value of code c is scale · (c − 2^(b−1)).
+Per matrix [R, C]: ``weight_packed`` int32 [R, C·b/32], a row-wise little-endian stream of unsigned b-bit
+codes; ``weight_scale`` [R, C/g]; ``weight_shape`` int64 [2]. The value of code c is scale · (c − 2^(b−1)).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def pack(codes: Tensor, bits: int) -> Tensor:
 def unpack(packed: Tensor, bits: int, columns: int) -> Tensor:
     """The inverse of :func:`pack`: int32 [R, columns]."""
     shifts = torch.arange(32 // bits, device=packed.device, dtype=torch.int32) * bits
-    codes = (packed.unsqueeze(-1) >> shifts) & ((1 << bits) - 1)
-    return codes.flatten(1)[:, :columns]
+    codes: Tensor = (packed.unsqueeze(-1) >> shifts) & ((1 << bits) - 1)
+    return codes.reshape(len(packed), -1)[:, :columns]
 
 
 def decode_packed(stored: Mapping[str, Tensor]) -> Tensor:
@@ -40,5 +40,5 @@ def decode_packed(stored: Mapping[str, Tensor]) -> Tensor:
     rows, columns = by_end["shape"].tolist()
     bits = packed.shape[1] * 32 // columns
     centred = unpack(packed, bits, columns) - (1 << (bits - 1))
-    grouped = centred.reshape(rows, scale.shape[1], -1).to(scale.dtype) * scale.unsqueeze(-1)
+    grouped: Tensor = centred.reshape(rows, scale.shape[1], -1).to(scale.dtype) * scale.unsqueeze(-1)
     return grouped.reshape(rows, columns).float()

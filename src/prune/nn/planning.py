@@ -8,9 +8,10 @@ from typing import Any
 
 from torch import Tensor
 
-from ..arithmetic import width_step
-from ..errors import UsageError
-from ..parts import Room, build
+from prune.arithmetic import width_step
+from prune.errors import UsageError
+from prune.parts import Room, build
+
 from .budget import budget_of, check_reach, kept_neurons, rooms_of
 from .model import LazyModel
 
@@ -18,7 +19,7 @@ from .model import LazyModel
 class Planner:
     """The widths of one source under one target.
 
-    :param options: ``ffn``, ``size``, ``ratio``, ``allocator``, ``plan``, ``save.widths`` and ``codec.group``.
+    :param options: ``ffn``, ``size``, ``ratio``, ``allocator``, ``plan``, ``save.widths``, ``codec.group``.
     """
 
     def __init__(self, model: LazyModel, options: Mapping[str, Any]) -> None:
@@ -32,7 +33,9 @@ class Planner:
         """:raises UsageError: where the floors already keep more than the target."""
         check_reach(self.rooms, self.total, self.step)
 
-    def widths(self, curves: Sequence[Tensor] | None = None, energies: Sequence[float] | None = None) -> list[int]:
+    def widths(
+        self, curves: Sequence[Tensor] | None = None, energies: Sequence[float] | None = None
+    ) -> list[int]:
         """One width a layer.
 
         :param curves: relative refit error at every width, [F + 1] a layer; None for a forecast.
@@ -50,8 +53,8 @@ class Planner:
             raise UsageError(f"allocator: {e}") from None
         if self.options["save.widths"] == "uniform" and len(set(widths)) > 1:
             raise UsageError(
-                f"the plan has widths from {min(widths)} to {max(widths)}, and save.widths=uniform wants one; give "
-                "save.widths=padded (loads everywhere, zeros in the file) or exact (loads with prune)"
+                f"the plan has widths from {min(widths)} to {max(widths)}, save.widths=uniform wants one; "
+                "give save.widths=padded (loads everywhere, zeros in the file) or exact (loads with prune)"
             )
         return widths
 
@@ -111,8 +114,9 @@ class Planner:
         missed = self.total - sum(widths)
         if missed > 0.01 * self.total:
             found.append(
-                f"widths are multiples of {self.step}: {sum(widths):,} neurons stay where {self.total:,} were asked "
-                f"({sum(widths) / self.budget.neurons:.1%} of the source); a smaller plan.align comes closer"
+                f"widths are multiples of {self.step}: {sum(widths):,} neurons stay where {self.total:,} "
+                f"were asked ({sum(widths) / self.budget.neurons:.1%} of the source); "
+                "a smaller plan.align comes closer"
             )
         return found
 

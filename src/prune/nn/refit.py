@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from prune.errors import StageError
+
 DAMPING = 1e-10  # of the mean diagonal: the first try of a factorization that wants none
 
 
@@ -27,10 +29,12 @@ class Refit:
 
 
 def cholesky(matrix: Tensor, damping: float) -> tuple[Tensor, float]:
-    """Lower factor of matrix + damping·mean(diag)·I, and the damping that succeeded (tenfold on each failure).
+    """Lower factor of matrix + damping·mean(diag)·I, and the damping that succeeded (tenfold a failure).
 
     :param matrix: symmetric positive semidefinite, float64 [n, n]; left as it is.
+    :raises StageError: where it holds a number that is not finite.
     """
+    _require_finite(matrix)
     mean = matrix.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny)
     while True:
         shifted = matrix.clone()
@@ -38,7 +42,7 @@ def cholesky(matrix: Tensor, damping: float) -> tuple[Tensor, float]:
         factor, info = torch.linalg.cholesky_ex(shifted)
         if int(info) == 0:
             return factor, damping
-        damping *= 10
+        damping = max(10 * damping, DAMPING)
 
 
 def output_energy(gram: Tensor, weight: Tensor) -> float:
@@ -69,6 +73,7 @@ def choose_refit(
     :param weight: W, float32 [D, F].
     :param keep: S, int64, ascending.
     :param mode: ``auto`` lets the plain cut compete, ``on`` does not, ``off`` is the plain cut.
+    :raises StageError: for a Gram that is not finite.
     """
     weight = weight.double()
     drop = complement(keep, weight.shape[1])
@@ -104,7 +109,13 @@ def complement(keep: Tensor, width: int) -> Tensor:
 
 def _blocks(gram: Tensor, weight: Tensor, keep: Tensor, drop: Tensor) -> tuple[Tensor, Tensor, float]:
     """Σ_SS, Σ_SP W_Pᵀ and tr(W_P Σ_PP W_Pᵀ), in float64."""
+    _require_finite(gram)
     dropped = weight[:, drop]
     rows = gram[keep].double()
     cross = rows[:, drop] @ dropped.T
     return rows[:, keep], cross, output_energy(gram[drop][:, drop].double(), dropped)
+
+
+def _require_finite(gram: Tensor) -> None:
+    if not torch.isfinite(gram).all():
+        raise StageError("a Gram matrix is not finite; compute it again with dtype=float32 (redo=illuminate)")

@@ -46,7 +46,7 @@ class ShardWriter:
             raise ValueError(f"{name} {tuple(tensor.shape)}: declared {shape}, or written before")
         fd, offset = self._place[name]
         flat = tensor.detach().to("cpu", TORCH_DTYPE[dtype]).contiguous().reshape(-1)
-        _write_all(fd, memoryview(flat.view(torch.uint8).numpy()), offset)
+        _write_all(fd, flat.view(torch.uint8).numpy().data, offset)
         self._missing.remove(name)
 
     def __enter__(self) -> ShardWriter:
@@ -60,7 +60,9 @@ class ShardWriter:
         if kind is not None:
             return
         if self._missing:
-            raise ValueError(f"{len(self._missing)} tensors were never written, {sorted(self._missing)[0]} first")
+            raise ValueError(
+                f"{len(self._missing)} tensors were never written, {sorted(self._missing)[0]} first"
+            )
         if len(self._fds) > 1:
             total = sum(nbytes(spec) for spec in self.specs.values())
             index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(self._file_of.items()))}

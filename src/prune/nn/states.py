@@ -17,7 +17,12 @@ class States:
     """
 
     def __init__(
-        self, shapes: Sequence[torch.Size], dtype: torch.dtype, device: torch.device, budget: int, scratch: Path
+        self,
+        shapes: Sequence[torch.Size],
+        dtype: torch.dtype,
+        device: torch.device,
+        budget: int,
+        scratch: Path,
     ) -> None:
         self.device = device
         self._file: Path | None = None
@@ -27,7 +32,8 @@ class States:
             flat = torch.from_file(str(self._file), shared=True, size=total, dtype=dtype)
         else:
             flat = torch.empty(total, dtype=dtype, device=device)
-        self._parts = [p.view(s) for p, s in zip(flat.split([s.numel() for s in shapes]), shapes, strict=True)]
+        parts = torch.split(flat, [s.numel() for s in shapes])
+        self._parts = [p.view(s) for p, s in zip(parts, shapes, strict=True)]
 
     def __len__(self) -> int:
         return len(self._parts)

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import StageError
+from prune.errors import StageError
+
 from .model import LazyModel
 from .states import States
 from .windows import Batch
@@ -65,7 +66,7 @@ class Stream:
     def logits(self, batch: int, rows: Tensor) -> Tensor:
         """Logits [n, V] of the positions that ``rows`` (bool [B, T]) picks; the outside must be loaded.
 
-        The model's own forward, its layers handing on what the walk has: norms, soft caps and scales included.
+        The model's own forward, its layers handing on what the walk has: norms, soft caps, scales included.
         """
         hidden = self.states[batch][rows].unsqueeze(0)
         one_token = torch.zeros((1, 1), dtype=torch.int64, device=self.model.device)

@@ -96,7 +96,13 @@ def report(evidence: Evidence, limits: Mapping[str, Any], seed: int, names: Sequ
 def command(evidence: Evidence, names: Sequence[str]) -> str:
     """The line that makes this model again."""
     asked = evidence.plan["totals"]["asked"] if evidence.plan else "recipe=quant-only"
-    words = [f"source={names[0]}", f"data={names[1]}", f"output={names[2]}", asked, f"codec={evidence.codec['name']}"]
+    words = [
+        f"source={names[0]}",
+        f"data={names[1]}",
+        f"output={names[2]}",
+        asked,
+        f"codec={evidence.codec['name']}",
+    ]
     return " ".join(["prune", *map(shlex.quote, words)])
 
 
@@ -136,7 +142,7 @@ def _data(evidence: Evidence) -> dict[str, Any]:
 def _target(evidence: Evidence) -> dict[str, Any]:
     """What was asked, and what came out of it."""
     source = next(iter(evidence.measured.values())).parameters
-    plain = {"asked": "", "neurons_before": 1, "neurons_after": 1, "params_after": source}
+    plain: dict[str, Any] = {"asked": "", "neurons_before": 1, "neurons_after": 1, "params_after": source}
     totals = evidence.plan["totals"] if evidence.plan else plain
     after = totals["params_after"]
     return {
@@ -179,7 +185,11 @@ def _candidate(evidence: Evidence, name: str) -> dict[str, Any]:
     nll = evidence.scores(name).mean
     general = sum(s.nll for s in found.general) / max(1, sum(s.tokens for s in found.general))
     expected = [len(r.ids) - r.n_prompt - 1 for r in evidence.asked]  # without the end-of-turn token
-    said = generation_stats(found.answers, found.stopped, expected, evidence.max_tokens) if found.answers else None
+    said = (
+        generation_stats(found.answers, found.stopped, expected, evidence.max_tokens)
+        if found.answers
+        else None
+    )
     return {
         "name": name,
         "role": evidence.roles[name],
@@ -199,7 +209,10 @@ def _candidate(evidence: Evidence, name: str) -> dict[str, Any]:
 def _samples(evidence: Evidence, most: int = 8) -> list[dict[str, Any]]:
     """Side-by-side answers of the teacher, the source, the final model and what they are compared with."""
     shown = [n for n, role in evidence.roles.items() if role != "step" and evidence.measured[n].answers]
-    text = lambda ids: evidence.tokenizer.decode(ids, skip_special_tokens=True).strip()  # noqa: E731
+
+    def text(ids: Sequence[int]) -> str:
+        return str(evidence.tokenizer.decode(ids, skip_special_tokens=True)).strip()
+
     return [
         {
             "prompt": record.messages[-1]["content"],

@@ -63,10 +63,13 @@ def _gather(job: Job) -> Evidence:
 
     records = read(job.inputs["answers"], "test")
     if not records:
-        raise UsageError("eval: the teacher data has no test record, so nothing can be proved; give more prompts")
+        raise UsageError(
+            "eval: the teacher data has no test record, so nothing can be proved; give more prompts"
+        )
     codec = build(job.options["codec"])
     source = LazyModel(job.inputs["source"])
     encoded, bits, notes = stored_share(LazyModel(job.inputs["weights"], decode=codec.decode), codec)
+    chosen = choice("codec", job.options["codec"]["_target_"])
     evidence = Evidence(
         source_name=_name(job),
         layout=str(source.config.model_type),
@@ -75,14 +78,14 @@ def _gather(job: Job) -> Evidence:
         manifest=read_manifest(job.inputs["answers"]),
         plan=_json(job, "plan", "plan.json"),
         folding=_json(job, "folding"),
-        codec={"name": choice("codec", job.options["codec"]["_target_"])["name"], "bits_per_weight": bits, "notes": notes},
+        codec={"name": chosen["name"], "bits_per_weight": bits, "notes": notes},
         encoded=encoded,
         records=records,
         asked=records[: job.options["eval"]["prompts"]],
         max_tokens=job.options["eval"]["max_tokens"],
         tokenizer=load_tokenizer(job.inputs["source"]),
         roles={name: role for name, role, _ in candidates(job)},
-    )  # fmt: skip
+    )
     evidence.measured.update(_measure(job, evidence, codec))
     return evidence
 
@@ -92,7 +95,9 @@ def _measure(job: Job, evidence: Evidence, codec: Any) -> dict[str, Measured]:
     from prune.nn.measure import measure
     from prune.nn.open import open_model
 
-    questions = evidence.questions(job.options["loss_on"], _general(evidence.tokenizer, job), job.inputs["source"])
+    questions = evidence.questions(
+        job.options["loss_on"], _general(evidence.tokenizer, job), job.inputs["source"]
+    )
     every = candidates(job)
     found: dict[str, Measured] = {}
     for i, (name, role, path) in enumerate(every):

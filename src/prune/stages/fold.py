@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from prune.stage import Job, Stage
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from prune.nn.layout import Site
     from prune.nn.model import LazyModel
-    from torch import Tensor
 
 
 class Fold(Stage):
@@ -113,7 +114,13 @@ class _Folder:
 
 def _row(layer: int, best: Any, plain: float) -> dict[str, Any]:
     choice = "plain" if best.ridge is None else f"ridge {best.ridge:g}"
-    return {"layer": layer, "choice": choice, "error_plain": plain, "error": best.error, "damping": best.damping}
+    return {
+        "layer": layer,
+        "choice": choice,
+        "error_plain": plain,
+        "error": best.error,
+        "damping": best.damping,
+    }
 
 
 def folding_of(path: Path) -> list[dict[str, Any]]:

@@ -11,8 +11,9 @@ from prune.parts import ReadOut, build
 from prune.stage import Job, Stage
 
 if TYPE_CHECKING:
-    from prune.nn.model import LazyModel
     from torch import Tensor
+
+    from prune.nn.model import LazyModel
 
 
 class Plan(Stage):
@@ -40,13 +41,15 @@ class Plan(Stage):
         planner.check()
         sites = _survey(model, job)
         widths = planner.widths([s["curve"] for s in sites], [s["energy"] for s in sites])
-        keep = {str(i): s["order"][:w].sort().values for i, (s, w) in enumerate(zip(sites, widths, strict=True))}
+        keep = {
+            str(i): s["order"][:w].sort().values for i, (s, w) in enumerate(zip(sites, widths, strict=True))
+        }
         tokens = json.loads((job.inputs["grams"] / "grams.json").read_text())
         plan = planner.table(widths, [s["curve"] for s in sites], tokens["tokens_train"])
         _write(job.out / "plan", plan, keep)
         for warning in plan["warnings"]:
             job.notice(warning)
-        return plan["totals"]
+        return dict(plan["totals"])
 
 
 def _survey(model: LazyModel, job: Job) -> list[dict[str, Any]]:

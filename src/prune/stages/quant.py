@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Quant(Stage):
-    """Every matrix of the decoder layers through the codec, the rest as it is or in the codec's float dtype."""
+    """Every matrix of the decoder layers through the codec, the rest as it is or in its float dtype."""
 
     uses = ("codec", "save.shard", "threads")
     tunes = ("threads",)
