@@ -127,3 +127,17 @@ def tree(folder):
     return {
         p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
     }
+
+
+@pytest.fixture(scope="session")
+def taught(tmp_path_factory):
+    """A tiny model that has learnt a task, ``task``, and 60 prompts of it, ``t.jsonl``; read only."""
+    import torch
+
+    from prune import tiny_task
+
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("taught")
+    tiny_task.taught(folder / "task")
+    tiny_task.write_prompts(folder / "t.jsonl")
+    return folder
