@@ -115,7 +115,7 @@ def _answers(job: Job, teacher: Teacher, identity: str, asked: Sequence[Asked]) 
 
 
 def _log_path(keep: Path, identity: str) -> Path:
-    return keep / "answers" / f"{identity[:32]}.jsonl"
+    return keep / f"{identity[:32]}.jsonl"
 
 
 def _counted(reasons: Sequence[str]) -> dict[str, int]:
