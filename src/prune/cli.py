@@ -11,12 +11,12 @@ from typing import Any, NoReturn
 
 import hydra
 from hydra.core.config_store import ConfigStore
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from . import __version__, plugins, sweep, usage
 from .argv import tidy
 from .config import RunConfig, conf_path
-from .errors import PruneError, UsageError, hint
+from .errors import UsageError, hint
 from .explain import Terminated, exit_code, explain
 from .isolate import Crash
 
@@ -65,6 +65,8 @@ def _terminate(signum: int, frame: Any) -> NoReturn:
 def _dispatch(argv: list[str]) -> None:
     if "--version" in argv:
         print(f"prune {__version__}")
+    elif {"-h", "--help"} & set(argv):
+        print(usage.text())
     elif argv and argv[0] in COMMANDS:
         module, _, name = COMMANDS[argv[0]].partition(":")
         getattr(import_module(module), name)(argv[1:])
@@ -74,16 +76,14 @@ def _dispatch(argv: list[str]) -> None:
 
 def _hydra(argv: list[str]) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing and exiting
-    if not {"-h", "--help"} & set(argv):
-        plugins.require_sound()
+    plugins.require_sound()
     _refuse_words(argv)
     sys.argv[1:] = tidy(argv)
     ConfigStore.instance().store("schema", RunConfig)
-    OmegaConf.register_new_resolver("prune.usage", usage.text, replace=True)
     plugins.register_options()
     try:
         job()
-    except SystemExit as e:  # Hydra's way to end after --help
+    except SystemExit as e:  # Hydra's way to end after --hydra-help
         if e.code:
             raise UsageError(f"Hydra ended with {e.code}") from e
 
@@ -101,6 +101,3 @@ def _say(error: BaseException) -> None:
         cause = next((e for e in (error, error.__cause__) if isinstance(e, Crash)), None)
         sys.stderr.write(cause.text if cause else "".join(traceback.format_exception(error)))
     print(f"prune: {explain(error)}", file=sys.stderr)
-
-
-__all__ = ["COMMANDS", "PruneError", "job", "main"]

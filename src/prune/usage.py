@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from .config import RunConfig, conf_path
 from .doctext import Option, options
-from .plugins import GROUPS
+from .plugins import GROUPS, known, manager, plugged
 
 HEAD = """\
 prune: makes a language model small for one task, and proves what that cost.
@@ -33,8 +34,10 @@ SECTIONS = {
 
 
 def text() -> str:
-    """The help, as a template of Hydra's, in which a dollar sign is doubled."""
-    return f"{HEAD}\n{''.join(_sections())}".replace("$", "$$") + _choices() + TAIL.replace("$", "$$")
+    """All of it. Hydra's own help would compose a run, and list every group twice, in half a second."""
+    return "\n".join(
+        ["".join([HEAD, "\n", *_sections()]) + _section("Choices", dict(_choices())) + TAIL, *_broken()]
+    )
 
 
 def _sections() -> Iterator[str]:
@@ -53,17 +56,29 @@ def _section(title: str, lines: dict[str, str]) -> str:
     return f"{title}\n" + "".join(f"  {name:<28}  {meaning}\n" for name, meaning in lines.items()) + "\n"
 
 
-def _choices() -> str:
-    recipes = _section("Recipes", dict(_recipes())).replace("$", "$$")
-    return f"{recipes}Installed choices\n$APP_CONFIG_GROUPS\n"
-
-
-def _recipes() -> Iterator[tuple[str, str]]:
-    """Ours, with the first line of their comment."""
-    here = conf_path()
-    folder = files("prune") / "conf" if here.startswith("pkg://") else Path(here)
-    for path in sorted((folder / "recipe").iterdir(), key=lambda p: p.name):
+def _choices() -> Iterator[tuple[str, str]]:
+    """What every group offers, third parties' too; recipes with the first line of their comment."""
+    for group in GROUPS:
+        yield group, ", ".join(sorted({*known(group), *(name for name, _ in _yaml(group))}))
+    for name, path in _yaml("recipe"):
         comment = next(
-            (x for x in path.read_text().splitlines() if x.startswith("# ") and "@package" not in x), "# "
+            (x for x in path.read_text().splitlines() if x.startswith("# ") and "@package" not in x), ""
         )
-        yield path.name.removesuffix(".yaml"), comment.removeprefix("# ")
+        yield f"recipe={name}", comment.removeprefix("# ")
+
+
+def _yaml(group: str) -> Iterator[tuple[str, Traversable]]:
+    """(name, file) of a group's YAML in our folder and in those of plugins."""
+    for root in [conf_path(), *manager().hook.prune_conf()]:
+        folder = (files(root.removeprefix("pkg://")) if root.startswith("pkg://") else Path(root)) / group
+        for path in sorted(folder.iterdir() if folder.is_dir() else (), key=lambda p: p.name):
+            if path.name.endswith(".yaml"):
+                yield path.name.removesuffix(".yaml"), path
+
+
+def _broken() -> Iterator[str]:
+    return (
+        f"Not in use: plugin {p.name!r} of {p.dist} {p.version}: {p.fault}"
+        for p in plugged().found
+        if p.fault
+    )

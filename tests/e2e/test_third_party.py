@@ -43,8 +43,9 @@ def prune(python, tmp_path):
 
 
 def test_help_and_listing_show_it(prune):
-    (choices,) = [x for x in prune("--help").splitlines() if x.startswith("codec: ")]
-    assert "foo" in choices.split(": ")[1].split(", ")
+    choices = prune("--help").partition("\nChoices\n")[2]
+    (codecs,) = [x.removeprefix("  codec ") for x in choices.splitlines() if x.startswith("  codec ")]
+    assert "foo" in codecs.strip().split(", ")
     (row,) = [x for x in prune("plugins").splitlines() if "codec-foo" in x and "codec=foo" in x]
     assert "prune-codec-foo 0.3" in row
 

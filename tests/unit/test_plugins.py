@@ -84,7 +84,9 @@ def test_a_broken_plugin_is_one_line_and_the_way_round_works(broken, toy_run, cl
 
 
 def test_the_listing_says_what_is_broken(broken, cli):
-    assert "broken: no GPU" in cli("plugins", **broken("import")).stdout
+    env = broken("import")
+    assert "broken: no GPU" in cli("plugins", **env).stdout
+    assert "Not in use: plugin 'bad' of prune-bad 0.3: no GPU" in cli("--help", **env).stdout
 
 
 def test_third_parties_are_told_by_module(monkeypatch):
