@@ -12,7 +12,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from . import cache, config, explain, failure, gating, isolate, locate, publish, screen
+from . import cache, config, explain, failure, gating, isolate, locate, locks, publish, screen
 from .errors import StageError, UsageError
 from .identity import Hashes
 from .run import Run
@@ -44,7 +44,7 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     output = locate.absolute(plain["output"]) if config.publishes(plain) else None
     with ExitStack() as held:
         if output is not None:
-            held.enter_context(cache.claim(output))
+            held.enter_context(locks.claim(output))
         hashes = _hashes(plain)
         wiring = wire(plain, hashes)
         if plain["check"]:
@@ -131,7 +131,7 @@ class _Execution:
 
     def _step(self, step: Step) -> None:
         began = time.monotonic()
-        with cache.lock(step.dir, lambda: self._notice(step, "another run is at this step: waiting for it")):
+        with locks.lock(step.dir, lambda: self._notice(step, "another run is at this step: waiting for it")):
             manifest = self._found(step)
             cached = manifest is not None
             if manifest is None:

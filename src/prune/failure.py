@@ -21,6 +21,8 @@ MEMORY = ("MemoryError", "OutOfMemoryError")
 
 def of(stage: str, error: BaseException) -> Exception:
     """What to raise for an exception of a stage: a :class:`PruneError`, or a :class:`Crash` naming it."""
+    if isinstance(error, StageError) and not str(error).startswith("stage "):
+        return StageError(f"stage {stage}: {error}")
     if isinstance(error, PruneError):
         return error
     crash = error if isinstance(error, Crash) else Crash.of(error)

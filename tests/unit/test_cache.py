@@ -5,7 +5,7 @@ import sys
 import pytest
 from conftest import tree
 
-from prune import cache
+from prune import cache, locks
 from prune.errors import BusyError, StageError
 from prune.identity import Hashes
 
@@ -90,21 +90,21 @@ def test_links_are_refused(tmp_path):
 
 def test_an_output_is_claimed_once_and_leaves_no_trace(tmp_path):
     place = tmp_path / "new" / "out"
-    with cache.claim(place), pytest.raises(BusyError, match="another run"), cache.claim(place):
+    with locks.claim(place), pytest.raises(BusyError, match="another run"), locks.claim(place):
         pass
-    with cache.claim(place):
+    with locks.claim(place):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_killed_holder_frees_its_output(tmp_path):
     code = (
-        "import os, sys; from pathlib import Path; from prune import cache\n"
-        "with cache.claim(Path(sys.argv[1])): os.kill(os.getpid(), 9)"
+        "import os, sys; from pathlib import Path; from prune import locks\n"
+        "with locks.claim(Path(sys.argv[1])): os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "out")], check=False)
     assert [p.name for p in tmp_path.iterdir()] == [".out.lock"]
-    with cache.claim(tmp_path / "out"):
+    with locks.claim(tmp_path / "out"):
         pass
     assert list(tmp_path.iterdir()) == []
 

@@ -4,7 +4,7 @@ import shutil
 import pytest
 from conftest import tree
 
-from prune import cache, hookimpl
+from prune import cache, hookimpl, locks
 from prune.engine import plan, run
 from prune.errors import BusyError, GateFailed, StageError, UsageError
 
@@ -196,7 +196,7 @@ def test_an_observer_that_raises_ends_non_zero_with_the_model_kept(config, toys,
 
 
 def test_an_output_that_another_run_holds_is_busy(config, toys, inputs):
-    with cache.claim(inputs / "out"), pytest.raises(BusyError):
+    with locks.claim(inputs / "out"), pytest.raises(BusyError):
         run(config(*toys))
     assert not (inputs / ".prune").exists()
 
