@@ -10,8 +10,9 @@ from prune.testing import tiny
 
 @pytest.fixture
 def prune(capfd, monkeypatch, tmp_path):
-    """Runs ``prune`` in an empty folder of the test's own."""
+    """Runs ``prune`` in an empty folder of the test's own; pictures, most of a tiny run's time, are left out."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("prune.report._html.figures", lambda report: {})
     return InProcess(capfd, monkeypatch)
 
 
@@ -57,3 +58,13 @@ def squeeze(prune, answers, tmp_path):
 def model(tmp_path):
     """A random tiny llama in the test's folder."""
     return tiny(tmp_path / "model")
+
+
+@pytest.fixture
+def scripted(plugin):
+    """Makes ``teacher=scripted`` known; its ``asked`` is empty."""
+    import scripted
+
+    plugin(scripted, "scripted")
+    scripted.asked.clear()
+    return scripted

@@ -27,7 +27,7 @@ def load_tokenizer(folder: Path) -> Any:
 
     try:
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except Exception as error:  # tokenizers and the validators of a config raise kinds of their own
         reason = str(error).strip().splitlines()[0][:120] if str(error).strip() else type(error).__name__
         raise UsageError(f"{folder}: the tokenizer does not load: {reason}") from None
 
