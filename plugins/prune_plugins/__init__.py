@@ -2,6 +2,8 @@
 
 PLUGINS: tuple[str, ...] = (
     "prune_plugins.selector.importance",
+    "prune_plugins.selector.greedy",
+    "prune_plugins.selector.obs",
     "prune_plugins.allocator.uniform",
     "prune_plugins.heal.none",
     "prune_plugins.codec.floats",

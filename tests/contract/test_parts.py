@@ -22,6 +22,14 @@ class TestImportance(SelectorContract):
     selector = "importance"
 
 
+class TestGreedy(SelectorContract):
+    selector = "greedy"
+
+
+class TestObs(SelectorContract):
+    selector = "obs"
+
+
 class TestUniform(AllocatorContract):
     allocator = "uniform"
 
