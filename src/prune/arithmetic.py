@@ -23,7 +23,7 @@ def parse_count(text: str) -> int:
 
     :raises UsageError: for anything else.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMBT]?)\s*", str(text), re.IGNORECASE)
+    found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMBT]?)\s*", str(text), re.IGNORECASE)
     if not found:
         raise UsageError(f"size={text}: give a number of parameters such as 900M or 1.5B")
-    return int(float(found[1]) * 1000 ** " KMBT".index(found[2].upper() or " "))
+    return round(float(found[1]) * 1000 ** " KMBT".index(found[2].upper() or " "))

@@ -71,9 +71,14 @@ def rooms_of(budget: Budget, options: Mapping[str, Any], step: int) -> list[Room
     count = len(budget.full)
     first, last = options["protect_first"], count - options["protect_last"]
     return [
-        Room(full, min(full, math.ceil(options["min_width"] * full / step) * step), not first <= i < last)
+        Room(full, min(full, _floor(options["min_width"] * full, step)), not first <= i < last)
         for i, full in enumerate(budget.full)
     ]
+
+
+def _floor(least: float, step: int) -> int:
+    """The next multiple of the step; a layer never loses its last one."""
+    return max(1, math.ceil(least / step)) * step
 
 
 def check_reach(rooms: Sequence[Room], total: int, step: int) -> None:

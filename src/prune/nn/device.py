@@ -30,8 +30,12 @@ def pick_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise UsageError(f"device={name}: give auto, cpu, cuda or cuda:N") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"device={name}: no CUDA device is visible; use device=cpu")
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"device={name}: give auto, cpu, cuda or cuda:N")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(
+            f"device={name}: {torch.cuda.device_count()} CUDA devices are visible; use device=cpu"
+        )
     return device
 
 
@@ -69,11 +73,12 @@ def free_memory() -> int:
 
 
 def parse_bytes(text: str) -> int:
-    """``"5GB"``, ``"100KB"``, ``"2048"`` as bytes (decimal units).
+    """``"5GB"``, ``"100KB"``, ``"2048"`` as bytes: decimal units, binary ones with an i (``"4GiB"``).
 
     :raises UsageError: for anything else.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?\s*", text, re.IGNORECASE)
+    found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGT]?)(i?)B?\s*", text, re.IGNORECASE)
     if not found:
         raise UsageError(f"{text!r} is no size; give one such as 5GB or 100MB")
-    return int(float(found[1]) * 1000 ** " KMGT".index(found[2].upper() or " "))
+    unit = 1024 if found[3] else 1000
+    return round(float(found[1]) * unit ** " KMGT".index(found[2].upper() or " "))

@@ -41,6 +41,8 @@ class ShardWriter:
 
         :raises ValueError: for an undeclared or repeated name, or another shape.
         """
+        if name not in self.specs:
+            raise ValueError(f"{name}: not declared")
         dtype, shape = self.specs[name]
         if name not in self._missing or tuple(tensor.shape) != shape:
             raise ValueError(f"{name} {tuple(tensor.shape)}: declared {shape}, or written before")
