@@ -76,10 +76,8 @@ class InProcess:
 
 def tree(folder):
     """{relative name: sha256, or ``folder``} of everything below a folder."""
-    return {
-        p.relative_to(folder).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() if p.is_file() else "folder"
-        for p in sorted(folder.rglob("*"))
-    }
+    kind = lambda p: hashlib.sha256(p.read_bytes()).hexdigest() if p.is_file() else "folder"  # noqa: E731
+    return {p.relative_to(folder).as_posix(): kind(p) for p in sorted(folder.rglob("*"))}
 
 
 def tensors(folder):

@@ -20,7 +20,9 @@ def gemma3(folder):
     vision = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
               "image_size": 28, "patch_size": 14}  # fmt: skip
     torch.manual_seed(0)
-    config = Gemma3Config(text_config=text, vision_config=vision, mm_tokens_per_image=4, image_token_index=250)
+    config = Gemma3Config(
+        text_config=text, vision_config=vision, mm_tokens_per_image=4, image_token_index=250
+    )
     Gemma3ForConditionalGeneration(config).save_pretrained(folder)
     byte_tokenizer(folder)
     (folder / "preprocessor_config.json").write_text("{}")

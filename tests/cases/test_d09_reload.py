@@ -83,7 +83,9 @@ def test_d09_layers_of_different_width_load_as_documented(widths, squeeze, tmp_p
         lambda folder: (folder / "model.safetensors").unlink(),
     ],
 )
-def test_d09_a_source_that_cannot_be_saved_again_is_refused_in_seconds(damage, refused, scripted, taught, odd):
+def test_d09_a_source_that_cannot_be_saved_again_is_refused_in_seconds(
+    damage, refused, scripted, taught, odd
+):
     damage(odd)
     refused("source=model", f"data={taught / 't.jsonl'}", "output=out", "ffn=0.75", "teacher=scripted")
     assert scripted.asked == []

@@ -120,6 +120,7 @@ def ungated() -> dict[str, Any]:
             "name": "extract.jsonl",
             "records": {"train": 512, "val": 64, "test": 64},
             "tokens": {"train": 61_440, "val": 7_702, "test": 7_815},
+            "counts": {"lines": 310, "prompts": 300, "duplicates": 2, "assistant_turns_dropped": 0},
             "rejected": {"truncated": 3, "empty": 1},
             "warnings": ["2 prompts occur twice; each pair stays in one split"],
             "teacher": {"name": "local (the source itself)", "sampling": "greedy", "max_tokens": 2048},

@@ -133,6 +133,7 @@ def _data(evidence: Evidence) -> dict[str, Any]:
         "name": evidence.data_name,
         "records": {s: n["records"] for s, n in splits.items()},
         "tokens": {s: sum(n[k] for k in kinds) for s, n in splits.items()},
+        "counts": evidence.manifest["counts"],
         "rejected": evidence.manifest["rejected"],
         "warnings": evidence.manifest["warnings"],
         "teacher": {k: teacher[k] for k in ("name", "sampling", "max_tokens")},

@@ -11,6 +11,13 @@ from .schema import with_role
 
 Report = Mapping[str, Any]
 
+#: Counts of the prompts' file that tell of something unused, in words.
+_UNUSED = {
+    "duplicates": "duplicate prompts",
+    "assistant_turns_dropped": "assistant turns at the end of a prompt (the teacher answers anew)",
+    "ignored_field": "unknown fields {!r}",
+}
+
 #: Below about this many records a percentile interval over prompts is itself a guess.
 FEW_RECORDS = 30
 
@@ -78,12 +85,20 @@ def _inputs(report: Report) -> Iterator[tuple[str, str]]:
         for split, n in data["records"].items()
     )
     yield "Data", f"{data['name']}: {', '.join(counts)}"
-    out = ", ".join(f"{n} {reason}" for reason, n in data["rejected"].items() if n)
-    yield "Left out", out or "no record"
+    yield "Left out", ", ".join(_left_out(data)) or "nothing"
     yield (
         "Teacher",
         f"{teacher['name']}, {teacher['sampling']}, at most {teacher['max_tokens']} tokens an answer",
     )
+
+
+def _left_out(data: Mapping[str, Any]) -> Iterator[str]:
+    """Answers that were unusable, and what of the prompts' file went no further."""
+    yield from (f"{words.count(n)} {reason}" for reason, n in data["rejected"].items() if n)
+    for name, n in data["counts"].items():
+        kind, _, field = name.partition(".")
+        if n and kind in _UNUSED:
+            yield f"{words.count(n)} {_UNUSED[kind].format(field)}"
 
 
 def _work(report: Report) -> Iterator[tuple[str, str]]:

@@ -18,11 +18,12 @@ class Source(TypedDict):
 
 
 class Data(TypedDict):
-    """The teacher data: counts by split, and by reason what was left out."""
+    """The teacher data: counts by split, of the prompts' file, and by reason what was left out."""
 
     name: str
     records: Mapping[str, int]
     tokens: Mapping[str, int]
+    counts: Mapping[str, int]
     rejected: Mapping[str, int]
     warnings: list[str]
     teacher: Mapping[str, Any]
