@@ -55,6 +55,10 @@ def illuminate(source, data, out, notices=None, dtype="float32", **options):
     return out / "grams", facts
 
 
+def gram_file(grams, layer):
+    return grams / f"layer-{layer:03d}.safetensors"
+
+
 def plan_options(ffn=None, size=None, ratio=None, widths="uniform", group=None, allocator=UNIFORM, **plan):
     return {
         "ffn": ffn, "size": size, "ratio": ratio, "selector": IMPORTANCE, "allocator": allocator,

@@ -26,4 +26,4 @@ def parse_count(text: str) -> int:
     found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMBT]?)\s*", str(text), re.IGNORECASE)
     if not found:
         raise UsageError(f"size={text}: give a number of parameters such as 900M or 1.5B")
-    return round(float(found[1]) * 1000 ** " KMBT".index(found[2].upper() or " "))
+    return round(float(found[1]) * 1000.0 ** " KMBT".index(found[2].upper() or " "))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from prune.errors import StageError
 from prune.nn.checkpoint import INDEX, NAME_OF, SINGLE, TORCH_DTYPE, Checkpoint
 from prune.nn.shards import ShardWriter, nbytes
 
@@ -110,6 +111,12 @@ def test_every_tensor_is_aligned_to_its_dtype(tmp_path):
 def test_a_tensor_is_cast_to_what_was_declared(tmp_path):
     write(tmp_path / "out", {"a": ("F16", (2, 2))}, {"a": torch.eye(2).T * 1.5}, "a", 100)
     assert torch.equal(read(tmp_path / "out")["a"], torch.eye(2, dtype=torch.float16) * 1.5)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf"), 1e6])
+def test_a_number_that_does_not_fit_is_refused_by_name(tmp_path, bad):
+    with pytest.raises(StageError, match=r"^a: .*float16"):
+        write(tmp_path / "out", {"a": ("F16", (3,))}, {"a": torch.tensor([0, bad, 1])}, "a", 100)
 
 
 def test_a_missing_tensor_is_named(tmp_path):

@@ -80,5 +80,5 @@ def parse_bytes(text: str) -> int:
     found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGT]?)(i?)B?\s*", text, re.IGNORECASE)
     if not found:
         raise UsageError(f"{text!r} is no size; give one such as 5GB or 100MB")
-    unit = 1024 if found[3] else 1000
+    unit = 1024.0 if found[3] else 1000.0
     return round(float(found[1]) * unit ** " KMGT".index(found[2].upper() or " "))

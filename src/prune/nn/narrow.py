@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from prune.errors import StageError
+
 from .layout import Site
 
 
@@ -19,6 +21,7 @@ def narrowed(
     :param keep: kept neurons, int64, ascending.
     :param correction: C, float64 [D, len(keep)], added to the kept read-out columns; None for a plain cut.
     :param shift: float64 [D], added to the read-out's bias where it has one.
+    :raises StageError: where a refitted number is beyond the source's dtype.
     """
     result: dict[str, Tensor] = {}
     for read_in in site.read_ins:
@@ -30,11 +33,23 @@ def narrowed(
     weight = stored[f"{site.read_out}.weight"]
     kept = weight[keep].T if site.transposed else weight[:, keep]
     if correction is not None:
-        kept = (kept.double() + correction).to(weight.dtype)
+        kept = _rounded(kept.double() + correction, weight.dtype, site)
     result[f"{site.read_out}.weight"] = kept.T if site.transposed else kept
     if (bias := stored.get(f"{site.read_out}.bias")) is not None:
-        result[f"{site.read_out}.bias"] = bias if shift is None else (bias.double() + shift).to(bias.dtype)
+        shifted = bias if shift is None else _rounded(bias.double() + shift, bias.dtype, site)
+        result[f"{site.read_out}.bias"] = shifted
     return result
+
+
+def _rounded(tensor: Tensor, dtype: torch.dtype, site: Site) -> Tensor:
+    small = tensor.to(dtype)
+    if not torch.isfinite(small).all():
+        kind = str(dtype).removeprefix("torch.")
+        raise StageError(
+            f"layer {site.layer}: the refitted {site.read_out} does not fit {kind}; give larger ridges "
+            "(fold.ridge) or fold.refit=off"
+        )
+    return small
 
 
 def padded(site: Site, tensors: Mapping[str, Tensor], width: int) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,8 @@ from types import TracebackType
 
 import torch
 from torch import Tensor
+
+from prune.errors import StageError
 
 from .checkpoint import INDEX, SINGLE, TORCH_DTYPE
 
@@ -40,6 +43,7 @@ class ShardWriter:
         """Write one declared tensor; it is cast to the declared dtype.
 
         :raises ValueError: for an undeclared or repeated name, or another shape.
+        :raises StageError: for a number that is not finite, or not in the declared dtype.
         """
         if name not in self.specs:
             raise ValueError(f"{name}: not declared")
@@ -48,6 +52,7 @@ class ShardWriter:
             raise ValueError(f"{name} {tuple(tensor.shape)}: declared {shape}, or written before")
         fd, offset = self._place[name]
         flat = tensor.detach().to("cpu", TORCH_DTYPE[dtype]).contiguous().reshape(-1)
+        _require_finite(name, flat)
         _write_all(fd, flat.view(torch.uint8).numpy().data, offset)
         self._missing.remove(name)
 
@@ -88,6 +93,17 @@ class ShardWriter:
             start = header[name]["data_offsets"][0]  # type: ignore[index]
             self._place[name] = (fd, base + start)
         return fd
+
+
+def _require_finite(name: str, flat: Tensor) -> None:
+    """The extremes tell, and need no memory of the tensor's size: a NaN is both."""
+    if not flat.is_floating_point() or not len(flat):
+        return
+    if not all(math.isfinite(float(extreme)) for extreme in flat.aminmax()):
+        kind = str(flat.dtype).removeprefix("torch.")
+        raise StageError(
+            f"{name}: a number is not finite, or beyond {kind}; check the source, or use codec=none"
+        )
 
 
 def _split(specs: Mapping[str, Spec], limit: int) -> list[list[str]]:
