@@ -72,10 +72,14 @@ def plan(source, grams, out, notices=None, **options):
     return out / "plan", json.loads((out / "plan" / "plan.json").read_text())
 
 
-def fold(source, grams, planned, out, widths="uniform", **options):
-    """The folded weights, and a row a layer."""
-    settings = {"fold": asdict(FoldOptions()) | options, "save": {"widths": widths, "shard": "5GB"}}
-    Fold().run(job(out, {"source": source, "grams": grams, "plan": planned}, settings))
+def fold(source, grams, planned, out, widths="uniform", data=None, **options):
+    """The folded weights, and a row a layer; a sequential fold needs the teacher ``data``."""
+    settings = {
+        "fold": asdict(FoldOptions()) | options, "save": {"widths": widths, "shard": "5GB"},
+        "illuminate": asdict(IlluminateOptions()), "dtype": "float32", "device": "cpu", "stream": STREAM,
+    }  # fmt: skip
+    inputs = {"source": source, "grams": grams, "plan": planned, "answers": data}
+    Fold().run(job(out, inputs, settings))
     return out / "weights", json.loads((out / "folding").read_text())["layers"]
 
 

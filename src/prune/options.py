@@ -23,6 +23,7 @@ class PlanOptions:
 
 @dataclass
 class FoldOptions:
+    mode: str = "oneshot"  # oneshot: each layer toward its own output; sequential: in order, toward the source's stream
     refit: str = "auto"  # auto: plain cut or the best ridge, a layer at a time on val; on: best ridge; off: plain cut
     ridge: list[float] = field(default_factory=lambda: [0.03, 0.1, 0.3])  # ρ, in units of the mean kept Gram diagonal
 

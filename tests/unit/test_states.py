@@ -25,10 +25,10 @@ def test_what_goes_in_comes_out(tmp_path, dtype, budget):
 
 def test_the_budget_decides_where_they_live(tmp_path):
     need = sum(s.numel() for s in SHAPES) * 4
-    path = tmp_path / "states.bin"
     States(SHAPES, torch.float32, torch.device("cpu"), need, tmp_path)
-    assert not path.exists()
-    states = States(SHAPES, torch.float32, torch.device("cpu"), need - 1, tmp_path)
-    assert path.stat().st_size == need
-    states.close()
-    assert not path.exists() and len(states) == 0
+    assert not list(tmp_path.iterdir())
+    two = [States(SHAPES, torch.float32, torch.device("cpu"), need - 1, tmp_path) for _ in range(2)]
+    assert [p.stat().st_size for p in tmp_path.iterdir()] == [need, need]
+    for states in two:
+        states.close()
+    assert not list(tmp_path.iterdir()) and len(two[0]) == 0

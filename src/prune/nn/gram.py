@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -55,14 +56,19 @@ def layer_gram(stream: Stream, layer: int, batches: Iterable[int]) -> Gram:
     gram = Gram(site.width, stream.model.device)
     readout = stream.model.model.get_submodule(site.read_out)
     for b in batches:
-        with _input_of(readout) as seen:
+        with input_of(readout) as seen:
             stream.push(layer, b)
         gram.add(seen[0][stream.batches[b].counted.to(stream.model.device)])
     return gram
 
 
+def gram_file(folder: Path, layer: int) -> Path:
+    """Where a layer's Gram matrices lie: ``train`` and ``val`` float32 [F, F], ``mean`` float32 [F]."""
+    return folder / f"layer-{layer:03d}.safetensors"
+
+
 @contextmanager
-def _input_of(module: nn.Module) -> Any:
+def input_of(module: nn.Module) -> Any:
     """The inputs that a module gets while the context lasts."""
     seen: list[Tensor] = []
     handle = module.register_forward_pre_hook(lambda _, args: seen.append(args[0]))

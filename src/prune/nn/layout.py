@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -27,6 +27,7 @@ class Layout:
     read_ins: tuple[ReadIn, ...]
     read_out: str  #: W, [D, F]: its input is the activation a
     width_key: str = "intermediate_size"  #: config.json's key for F
+    read_out_norm: bool = False  #: a norm stands between the read-out and the residual stream
 
 
 _GATED = Layout("model.layers", (ReadIn("mlp.gate_proj"), ReadIn("mlp.up_proj")), "mlp.down_proj")
@@ -36,7 +37,7 @@ LAYOUTS = {
     "llama": _GATED,
     "qwen2": _GATED,
     "qwen3": _GATED,
-    "gemma3_text": _GATED,
+    "gemma3_text": replace(_GATED, read_out_norm=True),
     "phi3": Layout("model.layers", (ReadIn("mlp.gate_up_proj", blocks=2),), "mlp.down_proj"),
     "gpt2": Layout("transformer.h", (ReadIn("mlp.c_fc"),), "mlp.c_proj", width_key="n_inner"),
 }

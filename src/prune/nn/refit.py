@@ -63,31 +63,67 @@ def error_curve(gram: Tensor, weight: Tensor, order: Tensor) -> Tensor:
     return tail / tail[0].clamp_min(torch.finfo(torch.float64).tiny)
 
 
+@dataclass(frozen=True)
+class Moments:
+    """What a refit needs to know of r = T − W_S ã, the part of a target that the plain cut leaves undone."""
+
+    kept: Tensor  #: E[ã ãᵀ] of the kept inputs, float64 [|S|, |S|]
+    cross: Tensor  #: E[ã rᵀ], float64 [|S|, D]
+    rest: float  #: E‖r‖²
+
+
+def own_output(gram: Tensor, weight: Tensor, keep: Tensor) -> Moments:
+    """The moments where the target is the layer's own output W a: r = W_P a_P.
+
+    :param gram: Σ, float32 [F, F].
+    :param weight: W, float64 [D, F].
+    :param keep: S, int64, ascending.
+    :raises StageError: for a Gram that is not finite.
+    """
+    _require_finite(gram)
+    drop = complement(keep, weight.shape[1])
+    dropped = weight[:, drop]
+    rows = gram[keep].double()
+    return Moments(
+        rows[:, keep], rows[:, drop] @ dropped.T, output_energy(gram[drop][:, drop].double(), dropped)
+    )
+
+
 def choose_refit(
     train: Tensor, val: Tensor, weight: Tensor, keep: Tensor, ridges: Sequence[float], mode: str
 ) -> tuple[Refit, float]:
-    """The refit with the least output error on val, and the plain cut's error there.
+    """:func:`best_refit` toward the layer's own output.
 
-    :param train: Σ on train, float32 [F, F]; solves for the correction.
-    :param val: Σ on val, float32 [F, F]; judges it.
+    :param train: Σ on train, float32 [F, F].
+    :param val: Σ on val, float32 [F, F].
     :param weight: W, float32 [D, F].
     :param keep: S, int64, ascending.
-    :param mode: ``auto`` lets the plain cut compete, ``on`` does not, ``off`` is the plain cut.
     :raises StageError: for a Gram that is not finite.
     """
     weight = weight.double()
-    drop = complement(keep, weight.shape[1])
-    kept_val, cross_val, rest = _blocks(val, weight, keep, drop)
-    energy = max(output_energy(val.double(), weight), torch.finfo(torch.float64).tiny)
-    plain = Refit(None, None, rest / energy, 0.0)
-    if mode == "off" or not len(drop):
+    solve, judge = own_output(train, weight, keep), own_output(val, weight, keep)
+    return best_refit(solve, judge, output_energy(val.double(), weight), ridges, mode)
+
+
+def best_refit(
+    train: Moments, val: Moments, energy: float, ridges: Sequence[float], mode: str
+) -> tuple[Refit, float]:
+    """The refit with the least error on val, and the plain cut's error there.
+
+    :param train: solves for the correction.
+    :param val: judges it.
+    :param energy: what errors are relative to: the layer's output energy on val.
+    :param mode: ``auto`` lets the plain cut compete, ``on`` does not, ``off`` is the plain cut.
+    """
+    energy = max(energy, torch.finfo(torch.float64).tiny)
+    plain = Refit(None, None, val.rest / energy, 0.0)
+    if mode == "off" or train.rest == 0:
         return plain, plain.error
-    kept, cross, _ = _blocks(train, weight, keep, drop)
     tried = [] if mode == "on" else [plain]
     for ridge in sorted(ridges, reverse=True):  # ties go to the larger ridge
-        factor, damping = cholesky(kept, ridge)
-        correction = torch.cholesky_solve(cross, factor).T
-        lost = rest - 2 * float((correction.T * cross_val).sum()) + output_energy(kept_val, correction)
+        factor, damping = cholesky(train.kept, ridge)
+        correction = torch.cholesky_solve(train.cross, factor).T
+        lost = val.rest - 2 * float((correction.T * val.cross).sum()) + output_energy(val.kept, correction)
         tried.append(Refit(ridge, correction, max(lost, 0.0) / energy, damping))
     return min(tried, key=lambda r: r.error), plain.error
 
@@ -105,15 +141,6 @@ def complement(keep: Tensor, width: int) -> Tensor:
     mask = torch.ones(width, dtype=torch.bool)
     mask[keep] = False
     return mask.nonzero().squeeze(1)
-
-
-def _blocks(gram: Tensor, weight: Tensor, keep: Tensor, drop: Tensor) -> tuple[Tensor, Tensor, float]:
-    """Σ_SS, Σ_SP W_Pᵀ and tr(W_P Σ_PP W_Pᵀ), in float64."""
-    _require_finite(gram)
-    dropped = weight[:, drop]
-    rows = gram[keep].double()
-    cross = rows[:, drop] @ dropped.T
-    return rows[:, keep], cross, output_energy(gram[drop][:, drop].double(), dropped)
 
 
 def _require_finite(gram: Tensor) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +15,7 @@ class States:
     """One tensor [B, T, D] a batch, overwritten as a walk goes on.
 
     :param shapes: of the batches.
-    :param budget: bytes; more than that goes to ``scratch/states.bin``.
+    :param budget: bytes; more than that goes to a file in ``scratch``.
     """
 
     def __init__(
@@ -28,7 +30,9 @@ class States:
         self._file: Path | None = None
         total = sum(s.numel() for s in shapes)
         if total * dtype.itemsize > budget:
-            self._file = scratch / "states.bin"
+            fd, name = tempfile.mkstemp(".bin", "states-", scratch)
+            os.close(fd)
+            self._file = Path(name)
             flat = torch.from_file(str(self._file), shared=True, size=total, dtype=dtype)
         else:
             flat = torch.empty(total, dtype=dtype, device=device)

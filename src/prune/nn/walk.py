@@ -47,7 +47,11 @@ class Stream:
                 yield i, layer
 
     def push(self, layer: int, batch: int) -> None:
-        """Take one batch through one loaded layer.
+        """Take one batch through one loaded layer; its hidden states are replaced."""
+        self.states[batch] = self.run(layer, batch)
+
+    def run(self, layer: int, batch: int) -> Tensor:
+        """What a loaded layer makes of one batch, [B, T, D].
 
         :raises StageError: where the result is not finite, naming the layer.
         """
@@ -61,7 +65,7 @@ class Stream:
                 f"layer {layer} of {self.model.folder.name}: the hidden states are not finite in {kind}; "
                 "try dtype=float32"
             )
-        self.states[batch] = out
+        return out
 
     def logits(self, batch: int, rows: Tensor) -> Tensor:
         """Logits [n, V] of the positions that ``rows`` (bool [B, T]) picks; the outside must be loaded.

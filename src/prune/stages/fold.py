@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from prune.errors import UsageError
 from prune.stage import Job, Stage
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class Fold(Stage):
     """Per layer, the plain cut or the ridge that errs least on val."""
 
-    uses = ("fold", "save", "threads")
-    tunes = ("threads",)
-    reads = ("source", "grams", "plan")
+    uses = ("fold", "save", "illuminate", "dtype", "device", "stream", "threads")
+    tunes = ("stream", "threads")
+    reads = ("source", "answers", "grams", "plan")
     writes = ("weights", "folding")
 
     def run(self, job: Job) -> dict[str, Any]:
@@ -30,9 +30,9 @@ class Fold(Stage):
         from prune.nn.device import parse_bytes
         from prune.nn.folder import width_changes, write_folder
         from prune.nn.forecast import narrowed_specs
-        from prune.nn.model import LazyModel
+        from prune.nn.open import open_model
 
-        model = LazyModel(job.inputs["source"])
+        model = open_model(job.inputs["source"], job.options)
         keep = load_file(job.inputs["plan"] / "keep.safetensors")
         widths = [len(keep[str(s.layer)]) for s in model.sites]
         mode = job.options["save"]["widths"]
@@ -49,6 +49,7 @@ class Fold(Stage):
             parse_bytes(job.options["save"]["shard"]),
             lambda done, total: job.progress(done, total),
         )
+        folder.way.close()
         (job.out / "folding").write_text(json.dumps({"layers": rows}, indent=1) + "\n")
         return {"refitted": sum(r["choice"] != "plain" for r in rows), "layers": len(rows)}
 
@@ -65,7 +66,7 @@ class _Folder:
         pad_to: int | None,
     ) -> None:
         self.model, self.keep, self.rows, self.pad_to = model, keep, rows, pad_to
-        self.options, self.grams = job.options["fold"], job.inputs["grams"]
+        self.options, self.way = job.options["fold"], _way(job, model)
 
     def pieces(self, specs: Mapping[str, Any]) -> Iterator[tuple[list[str], Callable[..., Any]]]:
         """The blocks in order of layers, then every other tensor by itself."""
@@ -96,20 +97,27 @@ class _Folder:
 
     def _refit(self, site: Site, weight: Tensor, keep: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """Correction and bias shift of one layer; notes what was chosen."""
-        from safetensors.torch import load_file
-
-        from prune.nn.refit import bias_shift, choose_refit
-
-        from .illuminate import gram_file
-
-        gram = load_file(gram_file(self.grams, site.layer))
         weight = (weight.T if site.transposed else weight).float()
-        best, plain = choose_refit(
-            gram["train"], gram["val"], weight, keep, self.options["ridge"], self.options["refit"]
-        )
-        shifts = site.biased and self.options["refit"] != "off"
+        best, plain, shift = self.way.refit(site, weight, keep, self.options["ridge"], self.options["refit"])
         self.rows.append(_row(site.layer, best, plain))
-        return best.correction, bias_shift(weight, gram["mean"], keep, best.correction) if shifts else None
+        return best.correction, shift if self.options["refit"] != "off" else None
+
+
+def _way(job: Job, model: LazyModel) -> Any:
+    """How ``fold.mode`` has the layers refitted."""
+    from prune.data.calibration import calibration
+    from prune.nn.device import parse_bytes
+    from prune.nn.oneshot import OneShotFold
+    from prune.nn.sequential import SequentialFold
+
+    mode = job.options["fold"]["mode"]
+    if mode == "oneshot":
+        return OneShotFold(job.inputs["grams"])
+    if mode != "sequential":
+        raise UsageError(f"fold.mode={mode}: give oneshot or sequential")
+    widest = max(s.width for s in model.sites)
+    train, val = calibration(job.inputs["answers"], job.options["illuminate"], widest)
+    return SequentialFold(model, train, val, parse_bytes(job.options["stream"]["states"]), job.out)
 
 
 def _row(layer: int, best: Any, plain: float) -> dict[str, Any]:
@@ -121,9 +129,3 @@ def _row(layer: int, best: Any, plain: float) -> dict[str, Any]:
         "error": best.error,
         "damping": best.damping,
     }
-
-
-def folding_of(path: Path) -> list[dict[str, Any]]:
-    """What a fold chose, a row a layer."""
-    rows: list[dict[str, Any]] = json.loads(path.read_text())["layers"]
-    return rows

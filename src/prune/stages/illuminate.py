@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from prune.stage import Job, Stage
-
-if TYPE_CHECKING:
-    from prune.data.records import Record
-    from prune.nn.windows import Batch
 
 
 class Illuminate(Stage):
@@ -23,22 +18,19 @@ class Illuminate(Stage):
     writes = ("grams",)
 
     def run(self, job: Job) -> dict[str, Any]:
-        from prune.data.records import read
+        from prune.data.calibration import calibration
         from prune.nn.device import parse_bytes
         from prune.nn.open import open_model
         from prune.nn.walk import Stream
 
-        options = job.options["illuminate"]
         model = open_model(job.inputs["source"], job.options)
-        wanted = _tokens(options["tokens"], max(s.width for s in model.sites))
-        answers = job.inputs["answers"]
-        train = _batches(read(answers, "train"), options["window"], wanted)
-        val = _batches(read(answers, "val"), options["window"], wanted and max(1, wanted // 4))
+        widest = max(s.width for s in model.sites)
+        train, val = calibration(job.inputs["answers"], job.options["illuminate"], widest)
         budget = parse_bytes(job.options["stream"]["states"])
         stream = Stream(model, [*train, *val], budget, job.out)
         facts = _walk(stream, len(train), job)
         stream.close()
-        _warn(facts, max(s.width for s in model.sites), job)
+        _warn(facts, widest, job)
         (job.out / "grams" / "grams.json").write_text(json.dumps(facts, indent=1) + "\n")
         return facts
 
@@ -46,7 +38,7 @@ class Illuminate(Stage):
 def _walk(stream: Any, split: int, job: Job) -> dict[str, int]:
     from safetensors.torch import save_file
 
-    from prune.nn.gram import layer_gram
+    from prune.nn.gram import gram_file, layer_gram
 
     folder = job.out / "grams"
     folder.mkdir()
@@ -62,28 +54,6 @@ def _walk(stream: Any, split: int, job: Job) -> dict[str, int]:
         save_file({"train": gram, "mean": mean, "val": judged.finish()[0]}, gram_file(folder, i))
         job.progress(i + 1, len(stream.model.layers), tokens=facts["tokens_train"] + facts["tokens_val"])
     return facts
-
-
-def gram_file(folder: Path, layer: int) -> Path:
-    """Where a layer's Gram matrices lie: ``train`` and ``val`` float32 [F, F], ``mean`` float32 [F]."""
-    return folder / f"layer-{layer:03d}.safetensors"
-
-
-def _tokens(asked: int | None, widest: int) -> int:
-    """Calibration tokens to use; 0 = all."""
-    return 20 * widest if asked is None else asked
-
-
-def _batches(records: Iterable[Record], window: int, wanted: int) -> Sequence[Batch]:
-    from prune.nn.windows import batches, cut
-
-    windows, tokens = [], 0
-    for i, record in enumerate(records):
-        if wanted and tokens >= wanted:
-            break
-        windows += cut(i, record.ids, window)
-        tokens += len(record.ids)
-    return batches(windows, tokens=max(window, 4096))
 
 
 def _warn(facts: Mapping[str, int], widest: int, job: Job) -> None:

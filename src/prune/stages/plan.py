@@ -64,9 +64,8 @@ def _survey(model: LazyModel, job: Job) -> list[dict[str, Any]]:
 def _survey_layer(model: LazyModel, layer: int, selector: Any, grams: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
+    from prune.nn.gram import gram_file
     from prune.nn.refit import error_curve, output_energy
-
-    from .illuminate import gram_file
 
     site = model.sites[layer]
     gram = load_file(gram_file(grams, layer))["train"]
