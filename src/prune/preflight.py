@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from . import locate
 from .errors import PruneError, UsageError
 from .findings import Finding
 from .parts import build
@@ -41,6 +43,15 @@ class _Look:
         if self.data is not None:
             self._try("data", self._data)
         self._try("heal", self._heal)
+        for folder in self._folders("teacher.model", [self.cfg["teacher"].get("model")]):
+            self._try("teacher.model", functools.partial(self._teacher, folder))
+        for folder in self._folders("eval.compare", self.cfg["eval"]["compare"]):
+            self._try("eval.compare", functools.partial(_comparable, folder))
+
+    def _folders(self, key: str, given: Sequence[str | None]) -> list[Path]:
+        """Those of the models beside the source that lie here."""
+        found = (locate.find(key, name) for name in given if name)
+        return [path for path in found if path is not None]
 
     def _try(self, where: str, check: Callable[[], Any]) -> Any:
         try:
@@ -60,11 +71,7 @@ class _Look:
     def _folder(self) -> bool:
         from .nn.checkpoint import read_json
 
-        for path in (self.source / name for name in CODE_FILES):
-            if path.is_file() and "auto_map" in read_json(path):
-                raise UsageError(
-                    f"{path}: auto_map wants to run code of the model folder, which prune never does"
-                )
+        refuse_code(self.source)
         if "quantization_config" in read_json(self.source / "config.json"):
             raise UsageError(
                 f"{self.source}: the source is quantized already; give the model before quantization"
@@ -157,9 +164,34 @@ class _Look:
                 f"the first prompt as the teacher sees it, ⟦where the loss will count⟧:\n{shown}⟦…⟧"
             )
 
+    def _teacher(self, folder: Path) -> None:
+        from .data.render import load_tokenizer, same_tokenizer
+
+        refuse_code(folder)
+        if self.source.is_dir():
+            same_tokenizer(load_tokenizer(self.source), load_tokenizer(folder), folder.name)
+
     def _heal(self) -> None:
         if "heal" in self.cfg["stages"] and not build(self.cfg["heal"]).idle:
             raise UsageError("this installation trains no heal loss; give heal=none")
+
+
+def refuse_code(folder: Path) -> None:
+    """:raises UsageError: where a model folder wants its own code to be run."""
+    from .nn.checkpoint import read_json
+
+    for path in (folder / name for name in CODE_FILES):
+        if path.is_file() and "auto_map" in read_json(path):
+            raise UsageError(
+                f"{path}: auto_map wants to run code of the model folder, which prune never does"
+            )
+
+
+def _comparable(folder: Path) -> None:
+    from .nn.model import LazyModel
+
+    refuse_code(folder)
+    LazyModel(folder)
 
 
 def plan_options(cfg: Mapping[str, Any]) -> dict[str, Any]:
