@@ -44,7 +44,7 @@ def explain(error: BaseException) -> str:
 
 def line(text: str) -> str:
     """One line, shortened in the middle: the fix stands at the end."""
-    text = " ".join(text.split())
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     room = LIMIT - len("prune: ")
     return text if len(text) <= room else f"{text[: room - 120]} … {text[-117:]}"
 

@@ -85,7 +85,10 @@ def _parse(raw: bytes) -> Answer | None:
     checksum, _, body = raw.decode("utf-8", "replace").rstrip("\n").partition(" ")
     if checksum != _checksum(body):
         return None
-    return Answer(**json.loads(body))
+    try:
+        return Answer(**json.loads(body))
+    except (TypeError, ValueError, RecursionError):  # a checksum proves no shape
+        return None
 
 
 def _checksum(body: str) -> str:

@@ -54,8 +54,11 @@ def skeleton(config: Any, widths: list[int] | None = None) -> Any:
 def _narrow(model: Any, widths: list[int]) -> None:
     """Resize the FFN matrices of a meta model, a width a layer."""
     sites = sites_of(model, layout_of(model.config))
-    if len(widths) != len(sites):
-        raise UsageError(f"config.json: {WIDTHS} has {len(widths)} widths for {len(sites)} layers")
+    sound = isinstance(widths, list) and len(widths) == len(sites)
+    if not sound or not all(type(w) is int and 1 <= w <= s.width for w, s in zip(widths, sites, strict=True)):
+        raise UsageError(
+            f"config.json: {WIDTHS} must be {len(sites)} numbers from 1 to the widest FFN, one a layer"
+        )
     for site, width in zip(sites, widths, strict=True):
         for read_in in site.read_ins:
             _resize(model.get_submodule(read_in.module), site.transposed, out=width * read_in.blocks)
