@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from prune.explain import LIMIT, explain
 
-
 MORE = int(os.environ.get("FUZZ", "1"))
 
 
