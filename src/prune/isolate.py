@@ -190,15 +190,18 @@ def _prepare(threads: int, seed: int) -> None:
 
 
 def _throttled(pipe: Connection) -> Send:
-    """Sends everything but progress that comes too fast; the last of a count always goes."""
-    last = float("-inf")
+    """Sends everything but progress that comes too fast; the last of a count and a new kind of figure always go."""
+    last, figures = float("-inf"), set[str]()
 
     def send(kind: str, payload: Any) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if kind != "progress" or now - last >= INTERVAL or payload[0] >= payload[1]:
-            last = now if kind == "progress" else last
-            pipe.send((kind, payload))
+        nonlocal last, figures
+        if kind == "progress":
+            done, total, metrics = payload
+            now = time.monotonic()
+            if now - last < INTERVAL and done < total and metrics.keys() <= figures:
+                return
+            last, figures = now, set(metrics)
+        pipe.send((kind, payload))
 
     return send
 
