@@ -75,6 +75,11 @@ class BusyError(PruneError):
     exit_code = ExitCode.BUSY
 
 
+def first_line(error: BaseException, most: int = 200) -> str:
+    """What a foreign exception says, cut to one line; its class where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:most]
+
+
 def hint(word: str, known: Iterable[str], where: str = "") -> str:
     """The nearest known name, else all of them, as the tail of an error line."""
     names = sorted(k for k in known if not k.startswith("_"))

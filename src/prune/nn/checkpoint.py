@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from prune.errors import UsageError
+from prune.errors import UsageError, first_line
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -125,7 +125,7 @@ class Checkpoint:
                         raise UsageError(f"{path}: {name} is stored as {entry.dtype}, which is not supported")
                     yield name, entry
         except (SafetensorError, OSError) as e:
-            raise UsageError(f"{path}: {str(e).splitlines()[0]}") from None
+            raise UsageError(f"{path}: {first_line(e)}") from None
 
     def _compare(self, found: dict[str, Entry]) -> None:
         for name, file in self._weight_map().items():
@@ -143,7 +143,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise UsageError(f"{path} is missing") from None
     except (OSError, ValueError, RecursionError) as e:
-        raise UsageError(f"{path}: {str(e).splitlines()[0]}") from None
+        raise UsageError(f"{path}: {first_line(e)}") from None
     if not isinstance(value, dict):
         raise UsageError(f"{path}: not a JSON object")
     return value

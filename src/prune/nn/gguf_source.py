@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-from prune.errors import UsageError
+from prune.errors import UsageError, first_line
 
 LOSSY = 5.1  #: stored bits a weight, block scales included, up to which a file's codes are of 4 bits or less
 
@@ -23,7 +23,7 @@ def bits_per_weight(path: Path) -> float:
     try:
         matrices = [t for t in GGUFReader(path).tensors if len(t.shape) > 1]
     except Exception as e:  # the reader raises whatever numpy raises on a torn file
-        raise UsageError(f"{path}: no readable GGUF file ({str(e).splitlines()[0][:120]})") from None
+        raise UsageError(f"{path}: no readable GGUF file ({first_line(e)})") from None
     weights = sum(int(t.n_elements) for t in matrices)
     if not weights:
         raise UsageError(f"{path}: the GGUF file holds no matrix")
@@ -50,9 +50,7 @@ def convert(path: Path, out: Path) -> None:
         tokenizer = AutoTokenizer.from_pretrained(path.parent, **where)
         model = AutoModelForCausalLM.from_pretrained(path.parent, dtype=torch.bfloat16, **where)
     except Exception as e:  # an unknown architecture is a ValueError, a KeyError or worse
-        raise UsageError(
-            f"{path}: transformers cannot read it ({str(e).strip().splitlines()[0][:150]})"
-        ) from None
+        raise UsageError(f"{path}: transformers cannot read it ({first_line(e)})") from None
     model.hf_quantizer = None  # else save_pretrained refuses a dequantized model
     model.config = _plain_config(model.config)
     model.generation_config = _generation(tokenizer)

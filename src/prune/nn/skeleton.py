@@ -10,7 +10,7 @@ from accelerate import init_empty_weights
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from prune.errors import UsageError
+from prune.errors import UsageError, first_line
 
 from .checkpoint import read_json
 from .layout import layout_of, sites_of
@@ -30,7 +30,7 @@ def read_config(folder: Path) -> Any:
     try:
         return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as e:  # transformers raises whatever its field validators raise
-        raise UsageError(f"{folder / 'config.json'}: {str(e).strip().splitlines()[0][:200]}") from None
+        raise UsageError(f"{folder / 'config.json'}: {first_line(e)}") from None
 
 
 def skeleton(config: Any, widths: list[int] | None = None) -> Any:
@@ -42,9 +42,7 @@ def skeleton(config: Any, widths: list[int] | None = None) -> Any:
         with init_empty_weights(include_buffers=False):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     except Exception as e:  # a config can be wrong in as many ways as there are models
-        raise UsageError(
-            f"model_type {config.model_type!r}: {str(e).strip().splitlines()[0][:200]}"
-        ) from None
+        raise UsageError(f"model_type {config.model_type!r}: {first_line(e)}") from None
     model.eval()
     if widths:
         _narrow(model, widths)
