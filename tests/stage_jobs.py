@@ -36,7 +36,9 @@ def answers(folder: Path, train=(60, 90, 31), val=(40, 25), test=(20,), seed=0) 
     draw = lambda n: torch.randint(1, 257, (n,), generator=generator).tolist()  # noqa: E731
     lengths = {"train": train, "val": val, "test": test}
     made = [record(split, i, draw(n)) for split, ns in lengths.items() for i, n in enumerate(ns)]
-    records.write(folder, made, [], {"teacher": {}, "tokenizer": "", "counts": {}, "warnings": []})
+    teacher = {"name": "made up", "sampling": "greedy", "max_tokens": 9}
+    facts = {"teacher": teacher, "tokenizer": "0" * 64, "counts": {}, "warnings": [], "rejected": {}}
+    records.write(folder, made, [], facts)
     return folder
 
 
