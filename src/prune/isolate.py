@@ -22,7 +22,8 @@ from typing import Any
 from . import errors
 from .errors import PruneError, StageError
 
-PRELOAD = ["prune.cli", "torch", "transformers"]  #: absent ones are skipped
+#: What takes long to import, absent ones are skipped; ``transformers`` alone is lazy and would load nothing.
+PRELOAD = ["prune.cli", "torch", "transformers.modeling_layers", "prune.nn.model"]
 INTERVAL = 0.1  #: seconds between two progress messages
 #: Set before the server starts. PASSIVE: idle OpenMP threads that spin slow everything beside them.
 ENVIRONMENT = {
