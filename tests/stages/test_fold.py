@@ -9,9 +9,9 @@ from stage_jobs import UNIFORM, answers, fold, gram_file, illuminate, plan
 from transformers import AutoModelForCausalLM
 
 from prune.errors import StageError
+from prune.nn.gram import gram_facts, gram_file
 from prune.nn.model import LazyModel, load
-from prune.nn.refit import bias_shift, choose_refit
-from prune.nn.gram import gram_file
+from prune.nn.refit import best_refit, bias_shift, own_output
 from prune.testing import WIDTH, plant, save_tiny, tiny, tiny_model
 
 torch.set_num_threads(1)
@@ -37,7 +37,8 @@ def test_every_read_out_is_the_refit_of_its_gram(tmp_path, planned, mode):
         gram, s = load_file(gram_file(grams, site.layer)), keep[str(site.layer)]
         turn = (lambda t: t.T) if site.transposed else (lambda t: t)
         weight = turn(before.tensor(f"{site.read_out}.weight"))
-        best, plain = choose_refit(gram["train"], gram["val"], weight, s, RIDGES, mode)
+        solve, judge = (own_output(gram[part], weight.double(), s) for part in ("train", "val"))
+        best, plain = best_refit(solve, judge, gram_facts(grams)["energy_val"][site.layer], RIDGES, mode)
         want = weight[:, s].double() + (0 if best.correction is None else best.correction)
         assert torch.equal(turn(after.tensor(f"{site.read_out}.weight")), want.float())
         assert row["choice"] == ("plain" if best.ridge is None else f"ridge {best.ridge:g}")

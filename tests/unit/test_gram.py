@@ -51,6 +51,10 @@ def test_the_walk_counts_every_token_once_and_padding_never(tmp_path, family):
         gram = layer_gram(stream, layer, range(len(grouped)))
         sigma, mean = gram.finish()
         assert gram.tokens == want[layer][2] == sum(LENGTHS)
+        site = stream.model.sites[layer]
+        weight = stream.model.tensor(f"{site.read_out}.weight").double()
+        weight = weight.T if site.transposed else weight
+        assert gram.energy == pytest.approx(float((weight @ want[layer][0] * weight).sum()), rel=1e-4)
         scale = want[layer][0].abs().max()
         assert (sigma.double() - want[layer][0]).abs().max() < 1e-5 * scale
         assert (mean.double() - want[layer][1]).abs().max() < 1e-5 * want[layer][1].abs().max()
@@ -62,7 +66,7 @@ def test_blocks_add_up_to_a_symmetric_whole(width):
     parts = [torch.randn(n, width, generator=generator).bfloat16() for n in (3, 1, 20)]
     gram = Gram(width, torch.device("cpu"))
     for part in parts:
-        gram.add(part)
+        gram.add(part, part[:, :1])
     sigma, mean = gram.finish()
     a = torch.cat(parts).double()
     assert sigma.dtype == mean.dtype == torch.float32 and torch.equal(sigma, sigma.T)
@@ -73,9 +77,9 @@ def test_blocks_add_up_to_a_symmetric_whole(width):
 def test_large_activations_stay_exact_over_many_sums():
     """Float32 sums would lose a one beside 1e8."""
     gram = Gram(2, torch.device("cpu"))
-    gram.add(torch.tensor([[1e4, 0.0]]))
+    gram.add(torch.tensor([[1e4, 0.0]]), torch.zeros(1, 1))
     for _ in range(64):
-        gram.add(torch.tensor([[1.0, 1.0]]))
+        gram.add(torch.tensor([[1.0, 1.0]]), torch.zeros(1, 1))
     sigma, _ = gram.finish()
     assert sigma[0, 0] == pytest.approx((1e8 + 64) / 65, rel=1e-7) and sigma[1, 1] == pytest.approx(64 / 65)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .walk import Stream
 
@@ -23,17 +24,24 @@ class Gram:
 
     def __init__(self, width: int, device: torch.device) -> None:
         self.tokens = 0
+        self._energy = 0.0
         self._sum = torch.zeros((width, width), dtype=torch.float64, device=device)
         self._mean = torch.zeros(width, dtype=torch.float64, device=device)
 
-    def add(self, a: Tensor) -> None:
-        """Count tokens, [n, F] in any float dtype."""
+    def add(self, a: Tensor, output: Tensor) -> None:
+        """Count tokens: read-out inputs [n, F] and outputs without bias [n, D], in any float dtype."""
         a = a.float()
         for start in range(0, a.shape[1], BLOCK):
             rows = a[:, start : start + BLOCK]
             self._sum[start : start + BLOCK, start:] += rows.T @ a[:, start:]
         self._mean += a.sum(0, dtype=torch.float64)
+        self._energy += float(output.float().square().sum(dtype=torch.float64))
         self.tokens += len(a)
+
+    @property
+    def energy(self) -> float:
+        """Mean squared output ‖W a‖² of a token."""
+        return self._energy / max(self.tokens, 1)
 
     def finish(self) -> tuple[Tensor, Tensor]:
         """Σ float32 [F, F] and the mean of a, float32 [F]; the sums are used up."""
@@ -56,9 +64,10 @@ def layer_gram(stream: Stream, layer: int, batches: Iterable[int]) -> Gram:
     gram = Gram(site.width, stream.model.device)
     readout = stream.model.model.get_submodule(site.read_out)
     for b in batches:
-        with input_of(readout) as seen:
+        with calls_of(readout) as seen:
             stream.push(layer, b)
-        gram.add(seen[0][stream.batches[b].counted.to(stream.model.device)])
+        counted = stream.batches[b].counted.to(stream.model.device)
+        gram.add(*(t[counted] for t in seen[0]))
     return gram
 
 
@@ -67,11 +76,21 @@ def gram_file(folder: Path, layer: int) -> Path:
     return folder / f"layer-{layer:03d}.safetensors"
 
 
+def gram_facts(folder: Path) -> dict[str, Any]:
+    """Beside the matrices: tokens of train and val, and each layer's mean output energy on both."""
+    facts: dict[str, Any] = json.loads((folder / "grams.json").read_text())
+    return facts
+
+
 @contextmanager
-def input_of(module: nn.Module) -> Any:
-    """The inputs that a module gets while the context lasts."""
-    seen: list[Tensor] = []
-    handle = module.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+def calls_of(readout: Any) -> Iterator[list[tuple[Tensor, Tensor]]]:
+    """Input a and output W a, without bias, of every call of a read-out while the context lasts."""
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    def keep(module: Any, args: tuple[Tensor, ...], output: Tensor) -> None:
+        seen.append((args[0], output if module.bias is None else output - module.bias))
+
+    handle = readout.register_forward_hook(keep)
     try:
         yield seen
     finally:

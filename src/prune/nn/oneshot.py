@@ -8,9 +8,9 @@ from pathlib import Path
 from safetensors.torch import load_file
 from torch import Tensor
 
-from .gram import gram_file
+from .gram import gram_facts, gram_file
 from .layout import Site
-from .refit import Refit, bias_shift, choose_refit
+from .refit import Refit, best_refit, bias_shift, own_output
 
 
 class OneShotFold:
@@ -18,6 +18,7 @@ class OneShotFold:
 
     def __init__(self, grams: Path) -> None:
         self._grams = grams
+        self._energies = gram_facts(grams)["energy_val"]
 
     def refit(
         self, site: Site, weight: Tensor, keep: Tensor, ridges: Sequence[float], mode: str
@@ -27,7 +28,8 @@ class OneShotFold:
         :param weight: W, float32 [D, F].
         """
         gram = load_file(gram_file(self._grams, site.layer))
-        best, plain = choose_refit(gram["train"], gram["val"], weight, keep, ridges, mode)
+        solve, judge = (own_output(gram[split], weight.double(), keep) for split in ("train", "val"))
+        best, plain = best_refit(solve, judge, self._energies[site.layer], ridges, mode)
         return best, plain, bias_shift(weight, gram["mean"], keep, best.correction)
 
     def close(self) -> None:

@@ -58,7 +58,7 @@ def error_curve(gram: Tensor, weight: Tensor, order: Tensor) -> Tensor:
     """
     ordered = gram[order][:, order].double()
     factor, _ = cholesky(ordered, DAMPING)
-    energy = (weight[:, order].double() @ factor).square().sum(0)
+    energy = (weight[:, order].float() @ factor.float()).double().square().sum(0)
     tail = torch.cat([energy.flip(0).cumsum(0).flip(0), energy.new_zeros(1)])
     return tail / tail[0].clamp_min(torch.finfo(torch.float64).tiny)
 
@@ -87,22 +87,6 @@ def own_output(gram: Tensor, weight: Tensor, keep: Tensor) -> Moments:
     return Moments(
         rows[:, keep], rows[:, drop] @ dropped.T, output_energy(gram[drop][:, drop].double(), dropped)
     )
-
-
-def choose_refit(
-    train: Tensor, val: Tensor, weight: Tensor, keep: Tensor, ridges: Sequence[float], mode: str
-) -> tuple[Refit, float]:
-    """:func:`best_refit` toward the layer's own output.
-
-    :param train: Σ on train, float32 [F, F].
-    :param val: Σ on val, float32 [F, F].
-    :param weight: W, float32 [D, F].
-    :param keep: S, int64, ascending.
-    :raises StageError: for a Gram that is not finite.
-    """
-    weight = weight.double()
-    solve, judge = own_output(train, weight, keep), own_output(val, weight, keep)
-    return best_refit(solve, judge, output_energy(val.double(), weight), ridges, mode)
 
 
 def best_refit(

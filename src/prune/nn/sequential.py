@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .gram import input_of
+from .gram import calls_of
 from .layout import Site
 from .model import LazyModel
 from .refit import Moments, Refit, best_refit, complement
@@ -66,18 +66,20 @@ class SequentialFold:
         readout = self.model.model.get_submodule(site.read_out)
         for b in batches:
             self._source.push(site.layer, b)
-            with input_of(readout) as seen:
+            with calls_of(readout) as seen:
                 out = self._folded.run(site.layer, b)
             rows = self._source.batches[b].counted.to(self.model.device)
-            a = seen[0][rows].float()
+            a, own = (t[rows].float() for t in seen[0])
             rest = a[:, drop] @ weight[:, drop].T
             if not self.model.layout.read_out_norm:  # behind a norm the residual stream is no linear target
                 rest += (self._source.states[b][rows] - out[rows]).float()
-            sums.add(a[:, keep], rest, a @ weight.T)
+            sums.add(a[:, keep], rest, own)
         return sums
 
     @contextmanager
-    def _narrowed(self, site: Site, weight: Tensor, keep: Tensor, correction: Tensor | None, shift: Tensor) -> Any:
+    def _narrowed(
+        self, site: Site, weight: Tensor, keep: Tensor, correction: Tensor | None, shift: Tensor
+    ) -> Any:
         """Within, the loaded layer computes what the folded one will: dropped columns are zero."""
         readout: Any = self.model.model.get_submodule(site.read_out)
         before = readout.weight.data, None if readout.bias is None else readout.bias.data

@@ -91,7 +91,7 @@ def _gather(job: Job) -> Evidence:
 
 
 def _measure(job: Job, evidence: Evidence, codec: Any) -> dict[str, Measured]:
-    from prune.nn.device import parse_bytes
+    from prune.arithmetic import parse_bytes
     from prune.nn.measure import measure
     from prune.nn.open import open_model
 

@@ -27,7 +27,7 @@ class Fold(Stage):
     def run(self, job: Job) -> dict[str, Any]:
         from safetensors.torch import load_file
 
-        from prune.nn.device import parse_bytes
+        from prune.arithmetic import parse_bytes
         from prune.nn.folder import width_changes, write_folder
         from prune.nn.forecast import narrowed_specs
         from prune.nn.open import open_model
@@ -105,8 +105,8 @@ class _Folder:
 
 def _way(job: Job, model: LazyModel) -> Any:
     """How ``fold.mode`` has the layers refitted."""
+    from prune.arithmetic import parse_bytes
     from prune.data.calibration import calibration
-    from prune.nn.device import parse_bytes
     from prune.nn.oneshot import OneShotFold
     from prune.nn.sequential import SequentialFold
 

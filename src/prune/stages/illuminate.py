@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prune.stage import Job, Stage
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from prune.nn.walk import Stream
 
 
 class Illuminate(Stage):
@@ -16,10 +21,11 @@ class Illuminate(Stage):
     tunes = ("stream", "threads")
     reads = ("source", "answers")
     writes = ("grams",)
+    version = 2
 
     def run(self, job: Job) -> dict[str, Any]:
+        from prune.arithmetic import parse_bytes
         from prune.data.calibration import calibration
-        from prune.nn.device import parse_bytes
         from prune.nn.open import open_model
         from prune.nn.walk import Stream
 
@@ -32,26 +38,28 @@ class Illuminate(Stage):
         stream.close()
         _warn(facts, widest, job)
         (job.out / "grams" / "grams.json").write_text(json.dumps(facts, indent=1) + "\n")
-        return facts
+        return {k: v for k, v in facts.items() if k.startswith("tokens")}
 
 
-def _walk(stream: Any, split: int, job: Job) -> dict[str, int]:
+def _walk(stream: Stream, split: int, job: Job) -> dict[str, Any]:
+    """Gather and write layer by layer, one Gram in memory at a time."""
     from safetensors.torch import save_file
 
     from prune.nn.gram import gram_file, layer_gram
 
     folder = job.out / "grams"
     folder.mkdir()
-    train, val = range(split), range(split, len(stream.batches))
-    facts: dict[str, int] = {}
+    parts = {"train": range(split), "val": range(split, len(stream.batches))}
+    facts: dict[str, Any] = {f"energy_{part}": [] for part in parts}
     for i, _ in stream.layers():
-        seen = layer_gram(stream, i, train)
-        facts["tokens_train"] = seen.tokens
-        gram, mean = seen.finish()
-        del seen
-        judged = layer_gram(stream, i, val)
-        facts["tokens_val"] = judged.tokens
-        save_file({"train": gram, "mean": mean, "val": judged.finish()[0]}, gram_file(folder, i))
+        tensors: dict[str, Tensor] = {}
+        for part, batches in parts.items():
+            gram = layer_gram(stream, i, batches)
+            facts[f"tokens_{part}"] = gram.tokens
+            facts[f"energy_{part}"].append(gram.energy)
+            tensors[part], mean = gram.finish()
+            tensors.setdefault("mean", mean)
+        save_file(tensors, gram_file(folder, i))
         job.progress(i + 1, len(stream.model.layers), tokens=facts["tokens_train"] + facts["tokens_val"])
     return facts
 

@@ -33,46 +33,40 @@ class Plan(Stage):
         return {**options, "codec.group": None, "plan": plan | {"step": step}}
 
     def run(self, job: Job) -> dict[str, Any]:
+        from prune.nn.gram import gram_facts
         from prune.nn.model import LazyModel
         from prune.nn.planning import Planner
 
         model = LazyModel(job.inputs["source"])
         planner = Planner(model, job.options)
         planner.check()
-        sites = _survey(model, job)
-        widths = planner.widths([s["curve"] for s in sites], [s["energy"] for s in sites])
-        keep = {
-            str(i): s["order"][:w].sort().values for i, (s, w) in enumerate(zip(sites, widths, strict=True))
-        }
-        tokens = json.loads((job.inputs["grams"] / "grams.json").read_text())
-        plan = planner.table(widths, [s["curve"] for s in sites], tokens["tokens_train"])
+        facts = gram_facts(job.inputs["grams"])
+        orders, curves = _survey(model, job)
+        widths = planner.widths(curves, facts["energy_train"])
+        keep = {str(i): o[:w].sort().values for i, (o, w) in enumerate(zip(orders, widths, strict=True))}
+        plan = planner.table(widths, curves, facts["tokens_train"])
         _write(job.out / "plan", plan, keep)
         for warning in plan["warnings"]:
             job.notice(warning)
         return dict(plan["totals"])
 
 
-def _survey(model: LazyModel, job: Job) -> list[dict[str, Any]]:
-    """Order, error curve and output energy of every layer."""
-    selector, found = build(job.options["selector"]), []
-    for site in model.sites:
-        found.append(_survey_layer(model, site.layer, selector, job.inputs["grams"]))
-        job.progress(site.layer + 1, len(model.sites))
-    return found
-
-
-def _survey_layer(model: LazyModel, layer: int, selector: Any, grams: Path) -> dict[str, Any]:
+def _survey(model: LazyModel, job: Job) -> tuple[list[Tensor], list[Tensor]]:
+    """Order and refit-error curve of every layer."""
     from safetensors.torch import load_file
 
     from prune.nn.gram import gram_file
-    from prune.nn.refit import error_curve, output_energy
+    from prune.nn.refit import error_curve
 
-    site = model.sites[layer]
-    gram = load_file(gram_file(grams, layer))["train"]
-    weight = model.tensor(f"{site.read_out}.weight")
-    weight = weight.T.contiguous() if site.transposed else weight
-    order = selector.order(ReadOut(layer, gram, weight))
-    return {"order": order, "curve": error_curve(gram, weight, order), "energy": output_energy(gram, weight)}
+    selector, orders, curves = build(job.options["selector"]), [], []
+    for site in model.sites:
+        gram = load_file(gram_file(job.inputs["grams"], site.layer))["train"]
+        weight = model.tensor(f"{site.read_out}.weight")
+        weight = weight.T.contiguous() if site.transposed else weight
+        orders.append(selector.order(ReadOut(site.layer, gram, weight)))
+        curves.append(error_curve(gram, weight, orders[-1]))
+        job.progress(site.layer + 1, len(model.sites))
+    return orders, curves
 
 
 def _write(folder: Path, plan: Mapping[str, Any], keep: dict[str, Tensor]) -> None:

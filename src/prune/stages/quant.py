@@ -26,7 +26,7 @@ class Quant(Stage):
         return bool(build(options["codec"]).idle)
 
     def run(self, job: Job) -> dict[str, Any]:
-        from prune.nn.device import parse_bytes
+        from prune.arithmetic import parse_bytes
         from prune.nn.folder import encoded_specs, kept_entries, matrices, write_folder
         from prune.nn.model import LazyModel
         from prune.nn.shards import nbytes
