@@ -249,7 +249,7 @@ def test_the_quickstart_prompts_are_what_their_generator_makes(tmp_path):
     shipped = files("prune.data").joinpath("prompts", "quickstart.jsonl").read_text(encoding="utf-8")
     assert "".join(make_quickstart.lines()) == shipped
     found = read(tmp_path, shipped)
-    assert found.counts == {"assistant_turns_dropped": 0, "duplicates": 0, "lines": 320, "prompts": 320}
+    assert found.counts == {"assistant_turns_dropped": 0, "duplicates": 0, "lines": 360, "prompts": 360}
 
 
 def test_reading_prompts_imports_no_torch():

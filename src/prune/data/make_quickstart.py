@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from .canonical import spell
 
-COUNT, SEED = 320, 0
+COUNT, SEED = 360, 0
 TASK = "Write one short sentence that describes this product to a customer."
 
 
