@@ -27,3 +27,15 @@ def parse_count(text: str) -> int:
     if not found:
         raise UsageError(f"size={text}: give a number of parameters such as 900M or 1.5B")
     return round(float(found[1]) * 1000.0 ** " KMBT".index(found[2].upper() or " "))
+
+
+def parse_bytes(text: str) -> int:
+    """``"5GB"``, ``"100KB"``, ``"2048"`` as bytes: decimal units, binary ones with an i (``"4GiB"``).
+
+    :raises UsageError: for anything else.
+    """
+    found = re.fullmatch(r"\s*([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([KMGT]?)(i?)B?\s*", text, re.IGNORECASE)
+    if not found:
+        raise UsageError(f"{text!r} is no size; give one such as 5GB or 100MB")
+    unit = 1024.0 if found[3] else 1000.0
+    return round(float(found[1]) * unit ** " KMGT".index(found[2].upper() or " "))

@@ -10,6 +10,7 @@ from typing import Any
 
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from . import ranges
 from .errors import UsageError, hint
 from .options import EvalOptions, FoldOptions, IlluminateOptions, PlanOptions, SaveOptions, StreamOptions
 
@@ -70,7 +71,7 @@ def check(cfg: DictConfig) -> dict[str, Any]:
     """
     faults = [*_unknown(cfg), *_missing(cfg)]
     if not faults:
-        faults = [*_targets(cfg), *_named_stages(cfg), *_ranges(cfg)]
+        faults = [*_targets(cfg), *_named_stages(cfg), *ranges.faults(cfg)]
     if faults:
         raise UsageError("; ".join(faults))
     plain = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
@@ -118,14 +119,6 @@ def _named_stages(cfg: DictConfig) -> Iterator[str]:
     for key in ("until", "redo"):
         if cfg[key] is not None and cfg[key] not in cfg.stages:
             yield f"{key}={cfg[key]}: no stage of this run{hint(cfg[key], cfg.stages)}"
-
-
-def _ranges(cfg: DictConfig) -> Iterator[str]:
-    if cfg.threads < 0:
-        yield f"threads={cfg.threads}: give 0 (automatic) or a number of threads"
-    for key in ("ffn", "ratio"):
-        if cfg[key] is not None and not 0 < cfg[key] < float("inf"):
-            yield f"{key}={cfg[key]}: give a number above 0"
 
 
 def publishes(cfg: Any) -> bool:

@@ -8,14 +8,22 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .errors import UsageError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
 
 def build(node: Mapping[str, Any]) -> Any:
-    """The part that a config node describes: ``_target_`` called with the other keys."""
+    """The part that a config node describes: ``_target_`` called with the other keys.
+
+    :raises UsageError: where it refuses one of them (a ``ValueError`` of its ``__init__``).
+    """
     module, _, name = str(node["_target_"]).rpartition(".")
-    return getattr(import_module(module), name)(**{k: v for k, v in node.items() if k != "_target_"})
+    try:
+        return getattr(import_module(module), name)(**{k: v for k, v in node.items() if k != "_target_"})
+    except ValueError as e:
+        raise UsageError(str(e)) from None
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,7 @@ class Codec(Protocol):
     floats: str | None  #: safetensors dtype for every float tensor that is no matrix; None leaves them
 
     def parts(self, matrix: Matrix) -> dict[str, tuple[str, tuple[int, ...]]]:
-        """The tensors that replace a matrix, {name: (safetensors dtype, shape)}: itself, or ``<name>_<part>`` s.
+        """The tensors replacing a matrix, {name: (safetensors dtype, shape)}: itself, or ``<name>_<part>``.
 
         :raises ValueError: where the codec cannot store it; asked before any work.
         """
@@ -98,7 +106,7 @@ class Codec(Protocol):
         ...
 
     def config(self, matrices: Sequence[Matrix]) -> dict[str, Any]:
-        """Keys to set in config.json for a model whose ``matrices`` were encoded (``quantization_config``…)."""
+        """Keys to set in config.json of a model whose ``matrices`` were encoded (``quantization_config``)."""
         ...
 
     def note(self, matrix: Matrix) -> str | None:

@@ -47,7 +47,8 @@ def evaluate(made, out, last="quant", codec=Q8, gates=None, seen=None, **options
     chosen["gates"] = asdict(GateOptions()) | (gates or {})
     nodes = {
         "source": str(made["source"]), "data": "prompts.jsonl", "output": "out", "eval": chosen, "threads": 1,
-        "loss_on": "generated", "codec": codec, "dtype": "float32", "device": "cpu", "seed": 0, "stream": STREAM,
+        "loss_on": "generated", "codec": codec, "dtype": "float32", "device": "cpu", "seed": 0,
+        "stream": STREAM,
     }  # fmt: skip
     versions = {
         "weights": weights,

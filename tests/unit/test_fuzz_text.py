@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prune.argv import PATHS, tidy
-from prune.arithmetic import parse_count
+from prune.arithmetic import parse_bytes, parse_count
 from prune.data.answers import AnswerLog
 from prune.data.prompts import read_prompts
 from prune.errors import PruneError, UsageError
-from prune.nn.device import parse_bytes
 from prune.parts import Answer
 
 QUICK = quick(200)
