@@ -116,3 +116,25 @@ def step(cache, stage):
     """The only finished step of a stage in a cache."""
     (found,) = [p for p in cache.glob(f"{stage}-*") if p.is_dir()]
     return found
+
+
+#: A whole run on the taught model, every stage of it.
+RUN = (
+    "source=task",
+    "data=t.jsonl",
+    "output=out",
+    "ffn=0.75",
+    "codec=q8",
+    "teacher.max_tokens=24",
+    "threads=1",
+)
+STAGES = ("prepare", "illuminate", "plan", "fold", "quant", "eval")
+
+
+def did(ended):
+    """{stage: ``cached`` or seconds} as a run tells it."""
+    found = {}
+    for words in map(str.split, ended.err.splitlines()):
+        if words[0] in STAGES and (words[1:] == ["cached"] or words[2:] == ["s"]):
+            found[words[0]] = words[1]
+    return found
