@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from prune import hookimpl
 
 if TYPE_CHECKING:
-    from prune.parts import ReadOut
     from torch import Tensor
+
+    from prune.parts import ReadOut
 
 
 @dataclass

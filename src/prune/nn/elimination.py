@@ -1,4 +1,4 @@
-"""Orders of neurons that look at the output, not at one neuron at a time: forward pursuit, backward elimination.
+"""Orders of neurons that look at the whole output: forward pursuit, backward elimination.
 
 Both work a block of neurons at a time, so that the cost is matrix products. Σ is the Gram of the read-out's
 input [F, F], W the read-out [D, F].
@@ -18,8 +18,9 @@ def pursuit_order(gram: Tensor, weight: Tensor, block: int) -> Tensor:
     """Forward selection on explained output energy (orthogonal matching pursuit on W a), int64 [F].
 
     With R the residual Gram and C = W R: the neuron that explains most is argmax ‖C_:,j‖² / R_jj; its column
-    leaves R and C as in a pivoted Cholesky factorization. Within a block the exact greedy choice is made among
-    the best 4·block candidates, then R and C are updated at once. FLOPs: 2F³ + 4D·F²; float32 but for the block.
+    leaves R and C as in a pivoted Cholesky factorization. Within a block the exact greedy choice is made
+    among the best 4·block candidates, then R and C are updated at once. FLOPs: 2F³ + 4D·F²; float32 but for
+    the block.
     """
     residual, cross = gram.float().clone(), weight.float() @ gram.float()
     width = len(gram)

@@ -1,7 +1,7 @@
-"""Folding in order of layers: each refit sees what the folds before it did, and aims at the source's residual stream.
+"""Folding in order of layers: each refit sees the folds before it and aims at the source's residual stream.
 
-With x̃ the residual stream of the folded model and x that of the source, ã the folded model's kept read-out inputs,
-the refit minimises ‖(x̃_mid + W′ã) − x_out‖² + ε‖W′ − W_S‖²: it repairs what earlier layers broke.
+With x̃ the residual stream of the folded model and x that of the source, ã the folded model's kept read-out
+inputs, the refit minimises ‖(x̃_mid + W′ã) − x_out‖² + ε‖W′ − W_S‖²: it repairs what earlier layers broke.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class SequentialFold:
     ) -> Any:
         """Within, the loaded layer computes what the folded one will: dropped columns are zero."""
         readout: Any = self.model.model.get_submodule(site.read_out)
-        before = readout.weight.data, None if readout.bias is None else readout.bias.data
+        before: Any = readout.weight.data, None if readout.bias is None else readout.bias.data
         folded = torch.zeros_like(weight)
         kept = weight[:, keep] if correction is None else (weight[:, keep].double() + correction).float()
         folded[:, keep] = kept

@@ -57,8 +57,8 @@ class Stream:
         """
         args, kwargs = self._calls[self.batches[batch].ids.shape][layer]
         with torch.inference_mode():
-            out = self.model.layers[layer](self.states[batch], *args, **kwargs)
-        out = out[0] if isinstance(out, tuple) else out
+            result = self.model.layers[layer](self.states[batch], *args, **kwargs)
+        out: Tensor = result[0] if isinstance(result, tuple) else result
         if not torch.isfinite(out).all():
             kind = str(self.model.dtype).removeprefix("torch.")
             raise StageError(
