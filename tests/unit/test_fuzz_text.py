@@ -124,6 +124,17 @@ def test_answer_logs(path, data):
         assert opened.answers["r2"].text == "more" and opened.answers.keys() >= answers.keys()
 
 
+def test_a_carriage_return_in_a_damaged_line_costs_that_line_alone(path):
+    log = path.with_name("returned.jsonl")
+    with AnswerLog(log) as opened:
+        opened.append(Answer("r0", [1], "first", "stop", {}), GOOD)
+    log.write_bytes(log.read_bytes()[:33] + b"\r" + log.read_bytes()[34:])
+    size = log.stat().st_size
+    with AnswerLog(log) as opened:
+        assert opened.answers == {"r1": GOOD} and opened.damaged == 1
+    assert log.stat().st_size == size, "a sound answer was cut off"
+
+
 def signed(value):
     """A line whose checksum holds, whatever it says."""
     body = json.dumps(value)

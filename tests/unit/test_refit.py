@@ -5,7 +5,15 @@ import pytest
 import torch
 
 from prune.errors import StageError
-from prune.nn.refit import best_refit, bias_shift, cholesky, complement, error_curve, output_energy, own_output
+from prune.nn.refit import (
+    best_refit,
+    bias_shift,
+    cholesky,
+    complement,
+    error_curve,
+    output_energy,
+    own_output,
+)
 
 torch.set_num_threads(1)
 RIDGES = (0.03, 0.1, 0.3)

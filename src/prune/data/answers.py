@@ -66,8 +66,8 @@ class AnswerLog:
 
 
 def _lines(file: FileIO) -> list[bytes]:
-    """The complete lines of a file, each with its line end."""
-    return [line for line in file.read().splitlines(keepends=True) if line.endswith(b"\n")]
+    """The complete lines of a file, each with its line end; a stray carriage return ends none."""
+    return [line + b"\n" for line in file.read().split(b"\n")[:-1]]
 
 
 def _line(answer: Answer) -> bytes:
