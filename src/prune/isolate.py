@@ -191,7 +191,7 @@ def _prepare(threads: int, seed: int) -> None:
 
 
 def _throttled(pipe: Connection) -> Send:
-    """Sends everything but progress that comes too fast; the last of a count and a new kind of figure always go."""
+    """Sends all but progress that comes too fast; the last of a count and a new figure always go."""
     last, figures = float("-inf"), set[str]()
 
     def send(kind: str, payload: Any) -> None:

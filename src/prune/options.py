@@ -10,7 +10,7 @@ from .gates import GateOptions
 @dataclass
 class IlluminateOptions:
     window: int = 2048  # tokens a window; a longer record is cut with half overlap
-    tokens: int | None = None  # calibration tokens: none = 20 a neuron of the widest FFN (under 10 overfits), 0 = all
+    tokens: int | None = None  # calibration tokens: null = 20 a neuron of the widest FFN, 0 = all
 
 
 @dataclass
@@ -23,20 +23,20 @@ class PlanOptions:
 
 @dataclass
 class FoldOptions:
-    mode: str = "oneshot"  # oneshot: each layer toward its own output; sequential: in order, toward the source's stream
-    refit: str = "auto"  # auto: plain cut or the best ridge, a layer at a time on val; on: best ridge; off: plain cut
-    ridge: list[float] = field(default_factory=lambda: [0.03, 0.1, 0.3])  # ρ, in units of the mean kept Gram diagonal
+    mode: str = "oneshot"  # oneshot: each layer toward its own output; sequential: toward the source's stream
+    refit: str = "auto"  # auto: plain cut or best ridge, per layer on val; on: best ridge; off: plain cut
+    ridge: list[float] = field(default_factory=lambda: [0.03, 0.1, 0.3])  # ρ, of the mean kept Gram diagonal
 
 
 @dataclass
 class SaveOptions:
-    widths: str = "uniform"  # uniform: one width, loads everywhere; padded: zeros up to the widest; exact: ffn_widths
+    widths: str = "uniform"  # uniform: one width; padded: zeros up to the widest; exact: loads with prune
     shard: str = "5GB"  # largest weight file; more weights are split, with an index
 
 
 @dataclass
 class StreamOptions:
-    resident: str = "auto"  # auto: keep the weights in memory where they fit; always; never: a layer at a time
+    resident: str = "auto"  # auto: weights stay in memory where they fit; always; never: a layer at a time
     states: str = "2GB"  # hidden states past this go to a memory-mapped file
 
 

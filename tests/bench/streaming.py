@@ -1,15 +1,15 @@
 """Peak memory of illuminate, fold and quant on a model that is larger than what they may use.
 
-    python tests/bench/streaming.py FOLDER [gigabytes]
+    python tests/bench/streaming.py FOLDER --gigabytes 12
 
-Makes a random bfloat16 Llama of at least that size (default 12) in FOLDER/model, tensor by tensor, and teacher
-data of random tokens, runs ``prune … stream.resident=never until=quant`` and prints the peak resident memory
+Makes a random bfloat16 Llama of at least that size in FOLDER/model, tensor by tensor, and teacher data of
+random tokens; runs ``prune … stream.resident=never until=quant`` and prints the peak resident memory
 (mapped files included) of the process of each stage.
 """
 
+import argparse
 import json
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -20,11 +20,11 @@ from transformers import LlamaConfig
 
 from prune.data.records import Record, write
 from prune.data.render import Renderer, load_tokenizer, tokenizer_hash
-from prune.nn.skeleton import skeleton
 from prune.nn.shards import ShardWriter
+from prune.nn.skeleton import skeleton
 from prune.testing import byte_tokenizer
 
-HIDDEN, WIDTH, VOCAB = 4096, 5632, 32000
+HIDDEN, WIDTH, VOCAB = 4096, 4096, 32000
 
 
 def make_model(folder: Path, gigabytes: float) -> None:
@@ -39,7 +39,9 @@ def make_model(folder: Path, gigabytes: float) -> None:
     folder.mkdir(parents=True)
     config.save_pretrained(folder)
     byte_tokenizer(folder)
-    specs = {n: ("BF16", tuple(p.shape)) for n, p in skeleton(config).named_parameters() if n != "lm_head.weight"}
+    specs = {
+        n: ("BF16", tuple(p.shape)) for n, p in skeleton(config).named_parameters() if n != "lm_head.weight"
+    }
     generator = torch.Generator().manual_seed(0)
     with ShardWriter(folder, specs, 2 * 10**9) as writer:
         for name, (_, shape) in specs.items():
@@ -78,23 +80,26 @@ def watch(process: psutil.Process, peaks: dict[str, float], cache: Path) -> None
 
 
 def main() -> None:
-    root, gigabytes = Path(sys.argv[1]), float((sys.argv + ["", "12"])[2] or 12)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--gigabytes", type=float, default=12)
+    options = parser.parse_args()
+    root = options.folder
     if not (root / "model").exists():
-        make_model(root / "model", gigabytes)
+        make_model(root / "model", options.gigabytes)
         make_data(root / "data", root / "model")
     size = sum(p.stat().st_size for p in (root / "model").glob("*.safetensors"))
-    command = [
-        "prune", f"source={root / 'model'}", f"data={root / 'data'}", f"cache={root / 'cache'}", "ffn=0.75", "codec=q8",
-        "stream.resident=never", "stream.states=1MB", "until=quant",
-    ]  # fmt: skip
+    paths = [f"source={root / 'model'}", f"data={root / 'data'}", f"cache={root / 'cache'}"]
+    choices = ["ffn=0.75", "codec=q8", "fold.ridge=[0.1]", "stream.resident=never", "stream.states=1MB"]
     begin = time.monotonic()
-    process = subprocess.Popen(command)
+    process = subprocess.Popen(["prune", *paths, *choices, "until=quant"])
     peaks: dict[str, float] = {}
     watcher = threading.Thread(target=watch, args=(psutil.Process(process.pid), peaks, root / "cache"))
     watcher.start()
     code = process.wait()
     watcher.join()
-    print(json.dumps({"exit": code, "model GB": size / 1e9, "seconds": time.monotonic() - begin, "peak GB": peaks}, indent=1))
+    found = {"exit": code, "model GB": size / 1e9, "seconds": time.monotonic() - begin, "peak GB": peaks}
+    print(json.dumps(found, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """The streaming walk against a plain forward pass over the same windows, everything resident.
 
-    python tests/bench/walk.py MODEL [windows] [tokens]
+    python tests/bench/walk.py MODEL --windows 8 --tokens 512
 
 Prints seconds of each (least of three, taken alternately) and their ratio; then illuminate's Gram on top.
 """
 
-import sys
+import argparse
 import tempfile
 import time
 from pathlib import Path
@@ -36,12 +36,17 @@ def illuminated(lazy, groups, scratch):
 
 
 def main():
-    folder, count, length = Path(sys.argv[1]), int((sys.argv + [0, 8])[2] or 8), int((sys.argv + [0, 0, 512])[3] or 512)
-    lazy = LazyModel(folder)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--windows", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=512, help="of a window")
+    options = parser.parse_args()
+    count, length = options.windows, options.tokens
+    lazy = LazyModel(options.model)
     model = lazy.pin()
     generator = torch.Generator().manual_seed(0)
-    vocab = lazy.config.vocab_size
-    windows = [w for i in range(count) for w in cut(i, torch.randint(0, vocab, (length,), generator=generator).tolist(), 2048)]
+    ids = torch.randint(0, lazy.config.vocab_size, (count, length), generator=generator).tolist()
+    windows = [w for i, row in enumerate(ids) for w in cut(i, row, 2048)]
     groups = batches(windows, 4096)
     best = {}
     with tempfile.TemporaryDirectory() as scratch:
@@ -56,7 +61,8 @@ def main():
                 run()
                 best[name] = min(best.get(name, 1e9), time.perf_counter() - begin)
     for name, seconds in best.items():
-        print(f"{name:14s} {seconds:7.2f} s  {seconds / best['plain forward']:.2f} x  {count * length / seconds:,.0f} tokens/s")
+        ratio = seconds / best["plain forward"]
+        print(f"{name:14s} {seconds:7.2f} s  {ratio:.2f} x  {count * length / seconds:,.0f} tokens/s")
 
 
 if __name__ == "__main__":

@@ -37,7 +37,9 @@ def slow_elimination(gram, weight):
 def test_the_plain_pursuit_is_the_greedy_least_squares_choice(seed):
     site = random_site(14, 6, 200, seed=seed)
     order = pursuit_order(site.gram, site.weight, 1).tolist()
-    assert order[:6] == slow_pursuit(site.gram, site.weight)[:6]  # with D = 6, six may explain almost everything
+    assert (
+        order[:6] == slow_pursuit(site.gram, site.weight)[:6]
+    )  # with D = 6, six may explain almost everything
     assert sorted(order) == list(range(14))
 
 

@@ -16,7 +16,7 @@ RIDGE = 0.1
 
 
 def trace(model, site, records):
-    """Residual stream behind a layer and the read-out's input there, over all tokens, by a plain forward pass."""
+    """Residual stream behind a layer and the read-out's input there, over all tokens, by a plain pass."""
     layer = model.get_submodule(site.read_out.rsplit(".mlp.", 1)[0])
     outs, ins = [], []
     hooks = [
@@ -62,7 +62,9 @@ def test_it_is_the_slow_twin(tmp_path, family):
     data = answers(tmp_path / "a", train=(200, 150, 90), val=(120, 60))
     grams, _ = illuminate(source, data, tmp_path / "i")
     planned, _ = plan(source, grams, tmp_path / "p", ffn=0.6)
-    weights, rows = fold(source, grams, planned, tmp_path / "f", data=data, mode="sequential", refit="on", ridge=[RIDGE])
+    weights, rows = fold(
+        source, grams, planned, tmp_path / "f", data=data, mode="sequential", refit="on", ridge=[RIDGE]
+    )
     assert [r["choice"] for r in rows] == [f"ridge {RIDGE:g}"] * 2
     keeps = load_file(planned / "keep.safetensors")
     twin, ours = slow_fold(source, data, keeps, family == "gemma3_text"), load(weights)
@@ -84,7 +86,9 @@ def test_it_leaves_a_model_whose_dropped_neurons_are_dead_alone(tmp_path):
     weights, _ = fold(source, grams, planned, tmp_path / "f", data=data, mode="sequential")
     ids = torch.arange(1, 60).unsqueeze(0)
     with torch.no_grad():
-        assert torch.allclose(load(source)(input_ids=ids).logits, load(weights)(input_ids=ids).logits, atol=1e-5)
+        assert torch.allclose(
+            load(source)(input_ids=ids).logits, load(weights)(input_ids=ids).logits, atol=1e-5
+        )
 
 
 def test_calibration_takes_what_it_is_asked_for(tmp_path):

@@ -47,7 +47,6 @@ class Fold(Stage):
             folder.pieces(specs),
             width_changes(model.layout, saved, mode),
             parse_bytes(job.options["save"]["shard"]),
-            lambda done, total: job.progress(done, total),
         )
         folder.way.close()
         (job.out / "folding").write_text(json.dumps({"layers": rows}, indent=1) + "\n")
@@ -66,7 +65,7 @@ class _Folder:
         pad_to: int | None,
     ) -> None:
         self.model, self.keep, self.rows, self.pad_to = model, keep, rows, pad_to
-        self.options, self.way = job.options["fold"], _way(job, model)
+        self.options, self.way, self.progress = job.options["fold"], _way(job, model), job.progress
 
     def pieces(self, specs: Mapping[str, Any]) -> Iterator[tuple[list[str], Callable[..., Any]]]:
         """The blocks in order of layers, then every other tensor by itself."""
@@ -100,6 +99,7 @@ class _Folder:
         weight = (weight.T if site.transposed else weight).float()
         best, plain, shift = self.way.refit(site, weight, keep, self.options["ridge"], self.options["refit"])
         self.rows.append(_row(site.layer, best, plain))
+        self.progress(len(self.rows), len(self.model.sites))
         return best.correction, shift if self.options["refit"] != "off" else None
 
 
