@@ -138,3 +138,19 @@ def did(ended):
         if words[0] in STAGES and (words[1:] == ["cached"] or words[2:] == ["s"]):
             found[words[0]] = words[1]
     return found
+
+
+def nll(folder, records):
+    """Nats a generated token, in plain transformers, one record at a time."""
+    import torch
+
+    model, total, count = plain(folder), 0.0, 0
+    for record in records:
+        ids = torch.tensor([list(record.ids)])
+        labels = ids.clone()
+        labels[:, : record.n_prompt] = -100
+        counted = len(record.ids) - record.n_prompt
+        with torch.inference_mode():
+            total += counted * float(model(input_ids=ids, labels=labels).loss)
+        count += counted
+    return total / count

@@ -1,5 +1,6 @@
 """A third party's codec, installed by pip into an environment of its own, is an option like any other."""
 
+import json
 import os
 import site
 import subprocess
@@ -52,6 +53,19 @@ def test_help_and_listing_show_it(prune):
 
 def test_it_composes_with_its_options(prune):
     assert "bits: 5" in prune("codec=foo", "codec.bits=5", "--cfg", "job", "--package", "codec")
+
+
+def test_a_whole_run_stores_its_weights(python, place):
+    """6 bits a row: few distinct values in a row, in a folder that plain transformers loads."""
+    from product import RUN, plain
+
+    folder = place("third-party")
+    command = [python, *PRUNE, *(a for a in RUN if not a.startswith("codec=")), "codec=foo", "output=foo"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    weight = plain(folder / "foo").model.layers[0].mlp.down_proj.weight
+    assert weight.shape == (64, 128) and max(len(row.unique()) for row in weight) <= 2**6
+    assert json.loads((folder / "foo" / "report.json").read_text())["codec"]["name"] == "foo"
 
 
 def test_it_is_not_there_without_the_package():

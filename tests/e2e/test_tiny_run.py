@@ -5,8 +5,7 @@ import math
 import re
 
 import pytest
-import torch
-from product import RUN, STAGES, did, plain, shell, step, tree
+from product import RUN, STAGES, did, nll, shell, step, tree
 
 from prune.data.records import read
 from prune.nn.model import load
@@ -19,20 +18,6 @@ def report(undisturbed):
 
 def candidate(report, role):
     return next(c for c in report["candidates"] if c["role"] == role)
-
-
-def nll(folder, records):
-    """Nats a generated token, in plain transformers, one record at a time."""
-    model, total, count = plain(folder), 0.0, 0
-    for record in records:
-        ids = torch.tensor([list(record.ids)])
-        labels = ids.clone()
-        labels[:, : record.n_prompt] = -100
-        counted = len(record.ids) - record.n_prompt
-        with torch.inference_mode():
-            total += counted * float(model(input_ids=ids, labels=labels).loss)
-        count += counted
-    return total / count
 
 
 def test_the_output_loads_and_its_nll_is_the_reports(undisturbed, report):
