@@ -5,7 +5,8 @@ import math
 import re
 
 import pytest
-from product import RUN, STAGES, did, nll, shell, step, tree
+import torch
+from product import RUN, STAGES, did, nll, plain, shell, step, tree
 
 from prune.data.records import read
 from prune.nn.model import load
