@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
+from product import TOY_STAGES
 
 HERE = Path(__file__).parent
 SUMMARY = "observer.summary"
-TOY_STAGES = ("stages=[take,cut,score]", "teacher=toy")
 
 
 @pytest.fixture
@@ -120,13 +120,6 @@ def toy_run(cli, inputs):
         return cli("source=m", "data=p.jsonl", "output=out", *TOY_STAGES, *argv, **env)
 
     return run
-
-
-def tree(folder):
-    """{relative name: content} of every file below a folder."""
-    return {
-        p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
-    }
 
 
 @pytest.fixture(scope="session")

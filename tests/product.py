@@ -80,6 +80,13 @@ def tree(folder):
     return {p.relative_to(folder).as_posix(): kind(p) for p in sorted(folder.rglob("*"))}
 
 
+def contents(folder):
+    """{relative name: content} of every file below a folder."""
+    return {
+        p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
+    }
+
+
 def tensors(folder):
     """Every tensor of a model folder by its name on disk."""
     from safetensors.torch import load_file
@@ -117,6 +124,9 @@ def step(cache, stage):
     (found,) = [p for p in cache.glob(f"{stage}-*") if p.is_dir()]
     return found
 
+
+#: A run over the toy stages of ``prune_toys``.
+TOY_STAGES = ("stages=[take,cut,score]", "teacher=toy")
 
 #: A whole run on the taught model, every stage of it.
 RUN = (

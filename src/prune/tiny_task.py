@@ -31,7 +31,7 @@ def taught(folder: Path, steps: int = 250, seed: int = 0) -> Path:
     import torch
 
     from .data.render import load_tokenizer
-    from .testing import save_tiny, tiny_model
+    from .tiny import save_tiny, tiny_model
 
     model = tiny_model("llama", seed)
     save_tiny(model, folder)

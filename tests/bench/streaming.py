@@ -22,7 +22,7 @@ from prune.data.records import Record, write
 from prune.data.render import Renderer, load_tokenizer, tokenizer_hash
 from prune.nn.shards import ShardWriter
 from prune.nn.skeleton import skeleton
-from prune.testing import byte_tokenizer
+from prune.tiny import byte_tokenizer
 
 HIDDEN, WIDTH, VOCAB = 4096, 4096, 32000
 

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from product import InProcess, shell, step, tree
 
-from prune.testing import tiny
+from prune.tiny import tiny
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from product import logits, plain, step, tensors
 from safetensors.torch import load_file
 
 from prune.nn.model import load
-from prune.testing import tiny
+from prune.tiny import tiny
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 

@@ -4,7 +4,7 @@ import json
 
 from product import plain, tensors, tree
 
-from prune.testing import save_tiny, tiny_model
+from prune.tiny import save_tiny, tiny_model
 
 INDEX = "model.safetensors.index.json"
 

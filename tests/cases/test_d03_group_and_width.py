@@ -6,7 +6,7 @@ import re
 import pytest
 from product import plain, tensors, tree
 
-from prune.testing import WIDTH
+from prune.tiny import WIDTH
 
 NUMBER = r"([\d,]+)"
 
@@ -67,7 +67,7 @@ def test_d03_the_plan_says_what_is_written(group, align, ffn, width, planned, sq
 
 
 def test_d03_a_format_that_cannot_hold_a_matrix_is_refused_in_the_plan(refused, taught, tmp_path):
-    from prune.testing import tiny
+    from prune.tiny import tiny
 
     tiny(tmp_path / "model", "gpt2")
     line = refused("source=model", f"data={taught / 't.jsonl'}", "output=out", "ffn=0.75", "codec=q8")

@@ -8,7 +8,7 @@ import torch
 from product import logits, plain, step, tensors
 from safetensors.torch import load_file
 
-from prune.testing import save_tiny, tiny_model
+from prune.tiny import save_tiny, tiny_model
 
 HOT = 2.0**21  #: a power of two: what up_proj gains, down_proj loses without rounding
 

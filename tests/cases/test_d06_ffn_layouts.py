@@ -6,7 +6,7 @@ import pytest
 import torch
 from product import logits, plain, tensors
 
-from prune.testing import FAMILIES, HIDDEN, WIDTH, plant, save_tiny, tiny, tiny_model
+from prune.tiny import FAMILIES, HIDDEN, WIDTH, plant, save_tiny, tiny, tiny_model
 
 KEPT = 128
 

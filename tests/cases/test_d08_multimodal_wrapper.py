@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from prune.testing import byte_tokenizer
+from prune.tiny import byte_tokenizer
 
 SECONDS = 5.0
 

@@ -8,7 +8,7 @@ from product import plain, tensors, tree
 
 from prune.data.render import load_tokenizer
 from prune.nn.model import load
-from prune.testing import tiny
+from prune.tiny import tiny
 
 ADVICE = b'{"do_sample": false, "temperature": 0.6, "top_p": 0.9}'
 

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, processors
 
 from prune.data.records import read
 from prune.data.render import load_tokenizer
-from prune.testing import byte_tokenizer, save_tiny, tiny_model
+from prune.tiny import byte_tokenizer, save_tiny, tiny_model
 from prune.tiny_task import write_prompts
 
 BOS = "{{ bos_token }}"

@@ -94,7 +94,7 @@ def test_d19_an_auto_map_is_refused(name, hostile, refused, scripted, taught):
 
 
 def test_d19_a_model_to_compare_with_is_not_trusted_either(hostile, refused, answers, tmp_path):
-    from prune.testing import tiny
+    from prune.tiny import tiny
 
     wants_code(hostile, "config.json")
     tiny(tmp_path / "good")
@@ -103,7 +103,7 @@ def test_d19_a_model_to_compare_with_is_not_trusted_either(hostile, refused, ans
 
 
 def test_d19_a_teacher_is_not_trusted_either(hostile, refused, taught, tmp_path):
-    from prune.testing import tiny
+    from prune.tiny import tiny
 
     wants_code(hostile, "config.json")
     tiny(tmp_path / "good")

@@ -3,7 +3,7 @@ import pty
 import subprocess
 import sys
 
-from conftest import TOY_STAGES
+from product import TOY_STAGES
 
 
 def test_plain_lines_where_stderr_is_no_terminal(toy_run):

@@ -10,7 +10,7 @@ from prune.nn.model import LazyModel, load
 from prune.nn.packing import pack, unpack
 from prune.stage import Job
 from prune.stages.quant import Quant
-from prune.testing import tiny
+from prune.tiny import tiny
 
 Q8 = {"_target_": "prune_plugins.codec.q8.Q8", "group": 128}
 

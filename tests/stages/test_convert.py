@@ -12,7 +12,7 @@ from prune.data.render import load_tokenizer
 from prune.errors import UsageError
 from prune.nn.model import LazyModel
 from prune.stages.convert import Convert
-from prune.testing import CHAT_TEMPLATE, tiny, tiny_model
+from prune.tiny import CHAT_TEMPLATE, tiny, tiny_model
 
 torch.set_num_threads(1)
 WIDTH, HIDDEN, HEADS, KEYS = 192, 64, 4, 2

@@ -14,7 +14,7 @@ from prune.gates import GateOptions
 from prune.options import EvalOptions
 from prune.stage import Job
 from prune.stages.eval import Eval, candidates
-from prune.testing import tiny
+from prune.tiny import tiny
 
 torch.set_num_threads(1)
 

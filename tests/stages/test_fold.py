@@ -12,7 +12,7 @@ from prune.errors import StageError
 from prune.nn.gram import gram_facts, gram_file
 from prune.nn.model import LazyModel, load
 from prune.nn.refit import best_refit, bias_shift, own_output
-from prune.testing import WIDTH, plant, save_tiny, tiny, tiny_model
+from prune.tiny import WIDTH, plant, save_tiny, tiny, tiny_model
 
 torch.set_num_threads(1)
 RIDGES = [0.03, 0.1, 0.3]

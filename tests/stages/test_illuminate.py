@@ -11,7 +11,7 @@ from prune.data import records
 from prune.errors import StageError
 from prune.nn.model import LazyModel, load
 from prune.stages.illuminate import Illuminate
-from prune.testing import save_tiny, tiny, tiny_model
+from prune.tiny import save_tiny, tiny, tiny_model
 
 torch.set_num_threads(1)
 

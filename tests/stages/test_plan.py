@@ -8,7 +8,7 @@ from stage_jobs import UNIFORM, answers, gram_file, illuminate, plan, plan_optio
 from prune.errors import UsageError
 from prune.nn.model import LazyModel
 from prune.stages.plan import Plan
-from prune.testing import WIDTH, plant, save_tiny, tiny, tiny_model
+from prune.tiny import WIDTH, plant, save_tiny, tiny, tiny_model
 
 torch.set_num_threads(1)
 

@@ -14,7 +14,7 @@ from prune.data import records
 from prune.errors import TeacherError, UsageError
 from prune.stage import Job
 from prune.stages.prepare import Prepare
-from prune.testing import save_tiny, tiny_model
+from prune.tiny import save_tiny, tiny_model
 from prune_plugins.teacher.local import Local, LocalOptions
 
 PROMPTS = [f"question {'x' * (i % 5)} {i}" for i in range(12)]

@@ -13,7 +13,7 @@ from prune.nn.folder import kept_entries, matrices
 from prune.nn.model import LazyModel, load
 from prune.parts import build
 from prune.stages.quant import Quant
-from prune.testing import save_tiny, tiny, tiny_model
+from prune.tiny import save_tiny, tiny, tiny_model
 
 torch.set_num_threads(1)
 

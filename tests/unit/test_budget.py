@@ -7,7 +7,7 @@ from prune.nn.budget import Budget, budget_of, check_reach, kept_neurons, rooms_
 from prune.nn.model import LazyModel
 from prune.nn.skeleton import skeleton
 from prune.parts import Room
-from prune.testing import FAMILIES, WIDTH, tiny, tiny_model
+from prune.tiny import FAMILIES, WIDTH, tiny, tiny_model
 
 PLAIN = {"protect_first": 0, "protect_last": 0, "min_width": 0.25, "align": 16}
 

@@ -3,7 +3,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import tree
+from product import contents
 
 from prune import cache, locks
 from prune.errors import BusyError, StageError
@@ -35,13 +35,13 @@ def test_an_older_place_is_replaced_whole(tmp_path, monkeypatch, exchange):
     cache.commit(place, fill("one"))
     (place / "stray").write_text("x")
     cache.commit(place, fill("two"))
-    assert set(tree(tmp_path)) == {"place/deep/file", "place/manifest.json"}
+    assert set(contents(tmp_path)) == {"place/deep/file", "place/manifest.json"}
     assert (place / "deep" / "file").read_text() == "two"
 
 
 def test_a_failing_fill_leaves_the_older_place(tmp_path):
     cache.commit(tmp_path / "place", fill("one"))
-    before = tree(tmp_path)
+    before = contents(tmp_path)
 
     def broken(scratch):
         (scratch / "half").write_text("x")
@@ -49,7 +49,7 @@ def test_a_failing_fill_leaves_the_older_place(tmp_path):
 
     with pytest.raises(RuntimeError):
         cache.commit(tmp_path / "place", broken)
-    assert tree(tmp_path) == before
+    assert contents(tmp_path) == before
 
 
 def test_what_killed_runs_left_is_swept_and_nobody_elses(tmp_path):

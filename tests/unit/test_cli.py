@@ -3,7 +3,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import TOY_STAGES, tree
+from product import TOY_STAGES, contents
 
 from prune.explain import LIMIT
 
@@ -49,12 +49,12 @@ def one_line(done, code):
     ],
 )
 def test_a_refusal_is_one_line_and_leaves_nothing(toy_run, inputs, args, says):
-    before = tree(inputs)
+    before = contents(inputs)
     done = toy_run(*args)
     text = one_line(done, 2) if "-m" not in args else done.stderr
     assert done.returncode == 2
     assert says in text
-    assert tree(inputs) == before
+    assert contents(inputs) == before
     assert {p.name for p in inputs.iterdir()} == {"m", "p.jsonl"}
 
 
@@ -75,7 +75,7 @@ def test_a_stage_that_is_killed_and_the_same_command_again(toy_run, inputs, tmp_
     again = toy_run()
     assert again.returncode == 0
     assert "take        cached" in again.stderr and "cut         cached" not in again.stderr
-    assert tree(inputs / "out") == tree(inputs / "other")
+    assert contents(inputs / "out") == contents(inputs / "other")
     assert [p.name for p in (inputs / ".prune").iterdir() if p.name.endswith(".part")] == []
 
 
@@ -147,7 +147,7 @@ def test_help_shows_options_choices_and_recipes(cli, inputs):
         "f16, none, q8, toy",
     ):
         assert said in done.stdout
-    assert tree(inputs).keys() == {"m/config.json", "m/model.safetensors", "p.jsonl"}
+    assert contents(inputs).keys() == {"m/config.json", "m/model.safetensors", "p.jsonl"}
 
 
 def test_version(cli):

@@ -2,7 +2,7 @@ import json
 import shutil
 
 import pytest
-from conftest import tree
+from product import contents
 
 from prune import cache, hookimpl, locks
 from prune.engine import plan, run
@@ -77,9 +77,9 @@ def test_every_version_of_an_artifact_is_seen(config, toys, inputs):
 
 
 def test_planning_writes_nothing(config, toys, inputs):
-    before = tree(inputs)
+    before = contents(inputs)
     plan(config(*toys))
-    assert tree(inputs) == before
+    assert contents(inputs) == before
 
 
 def test_a_wrong_order_is_refused(config, toys):
@@ -99,7 +99,7 @@ def test_a_second_run_is_cached_and_up_to_date(config, toys, watch):
 
 def test_the_output_holds_weights_report_and_manifest(config, toys, inputs):
     run(config(*toys))
-    assert set(tree(inputs / "out")) == {"model.safetensors", "report.json", "manifest.json"}
+    assert set(contents(inputs / "out")) == {"model.safetensors", "report.json", "manifest.json"}
     manifest = cache.read(inputs / "out")
     assert set(manifest["files"]) == {"model.safetensors", "report.json"}
     assert not [p for p in inputs.iterdir() if p.name.startswith(".out")]
@@ -135,7 +135,7 @@ def test_a_damaged_step_is_recomputed_with_a_notice(config, toys, watch, inputs)
     run(config(*toys, "output=second"))
     assert ("cut", False) in watch.done and ("take", True) in watch.done
     assert any("damaged" in n for n in watch.notices)
-    assert tree(inputs / "second") == tree(inputs / "out")
+    assert contents(inputs / "second") == contents(inputs / "out")
 
 
 def test_a_run_over_a_damaged_output_is_refused(config, toys, inputs):
@@ -211,10 +211,10 @@ def test_a_finding_refuses_before_anything_is_written(config, toys, inputs, monk
         Finding("plan", "few tokens", fatal=False),
     ]
     monkeypatch.setattr(screen, "inspect", lambda cfg: ("", found))
-    before = tree(inputs)
+    before = contents(inputs)
     with pytest.raises(UsageError, match=r"source: no layout \(and 1 more: check=true"):
         run(config(*toys))
-    assert tree(inputs) == before
+    assert contents(inputs) == before
     assert not (inputs / ".prune").exists()
 
 
@@ -247,10 +247,10 @@ def test_a_run_leaves_its_journal_and_figures(config, toys, inputs):
 
 @pytest.mark.parametrize("output", ["m", ".", "cache"])
 def test_an_output_never_replaces_what_the_run_reads(config, toys, inputs, output):
-    before = tree(inputs)
+    before = contents(inputs)
     with pytest.raises(UsageError, match=r"lies there"):
         run(config(*toys, f"output={output}", "overwrite=true", "cache=cache"))
-    assert tree(inputs) == before
+    assert contents(inputs) == before
 
 
 def test_a_rejected_model_replaces_nothing_of_others(config, toys, inputs):

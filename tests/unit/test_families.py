@@ -13,7 +13,7 @@ from prune.nn.layout import LAYOUTS
 from prune.nn.model import LazyModel, load
 from prune.nn.narrow import narrowed, padded
 from prune.nn.nll import Text, score
-from prune.testing import FAMILIES, WIDTH, plant, save_tiny, tiny, tiny_model
+from prune.tiny import FAMILIES, WIDTH, plant, save_tiny, tiny, tiny_model
 
 EVERY_FAMILY = pytest.mark.parametrize("family", FAMILIES)
 PROMPT = torch.arange(1, 41).unsqueeze(0)

@@ -9,7 +9,7 @@ from prune.nn.forecast import forecast, stored_share
 from prune.nn.model import LazyModel
 from prune.nn.planning import Planner
 from prune.parts import build
-from prune.testing import FAMILIES, tiny
+from prune.tiny import FAMILIES, tiny
 
 
 def stored_bytes(folder):

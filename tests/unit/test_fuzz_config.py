@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from prune.errors import PruneError
 from prune.nn.model import LazyModel, read_config
-from prune.testing import FAMILIES, tiny
+from prune.tiny import FAMILIES, tiny
 
 QUICK = quick(60)
 VALUES = st.one_of(

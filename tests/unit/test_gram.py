@@ -8,7 +8,7 @@ from prune.nn.gram import BLOCK, Gram, layer_gram
 from prune.nn.model import LazyModel, load
 from prune.nn.walk import Stream
 from prune.nn.windows import batches, cut
-from prune.testing import FAMILIES, tiny
+from prune.tiny import FAMILIES, tiny
 
 torch.set_num_threads(1)
 LENGTHS = (1, 7, 30, 30, 75)  # the last is longer than a window
@@ -90,7 +90,7 @@ def test_no_token_is_a_zero_gram():
 
 
 def test_an_activation_beyond_float16_names_the_layer(tmp_path):
-    from prune.testing import save_tiny, tiny_model
+    from prune.tiny import save_tiny, tiny_model
 
     model = tiny_model("llama")
     with torch.no_grad():

@@ -7,7 +7,7 @@ from stage_jobs import UNIFORM, plan_options
 from prune.errors import UsageError
 from prune.nn.model import LazyModel
 from prune.nn.planning import Planner, asked
-from prune.testing import WIDTH, tiny
+from prune.tiny import WIDTH, tiny
 
 LAYERS = 6
 

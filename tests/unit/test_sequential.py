@@ -9,7 +9,7 @@ from prune.data.calibration import calibration
 from prune.data.records import read
 from prune.nn.model import LazyModel, load
 from prune.nn.refit import complement
-from prune.testing import plant, save_tiny, tiny, tiny_model
+from prune.tiny import plant, save_tiny, tiny, tiny_model
 
 torch.set_num_threads(1)
 RIDGE = 0.1

@@ -1,6 +1,6 @@
 import json
 
-from conftest import tree
+from product import contents
 
 
 def jobs(inputs):
@@ -44,8 +44,8 @@ def test_a_sweep_over_paths_reads_each_as_typed(toy_run, inputs):
 
 
 def test_where_every_job_is_refused_nothing_is_left(toy_run, inputs):
-    before = tree(inputs)
+    before = contents(inputs)
     done = toy_run("-m", "source=a,b", "output='out/${hydra:job.num}'")
     assert done.returncode == 2
-    assert tree(inputs) == before
+    assert contents(inputs) == before
     assert {p.name for p in inputs.iterdir()} == {"m", "p.jsonl"}
