@@ -5,9 +5,10 @@ from importlib.resources import files
 from importlib.util import find_spec
 
 import pytest
-from product import nll, plain, shell, step
+from product import nll, shell, step
 
 from prune.data.records import read
+from prune.nn.model import load
 
 pytestmark = [
     pytest.mark.real,
@@ -39,7 +40,7 @@ def test_plain_transformers_agrees_with_the_report(run):
     final = next(c for c in report["candidates"] if c["role"] == "final")
     records = read(step(run / ".prune", "prepare") / "answers", "test")
     assert nll(run / "out", records) == pytest.approx(final["nll"], rel=0.005)
-    model = plain(run / "out")
+    model = load(run / "out")
     assert model.config.intermediate_size == 1152 and model.num_parameters() == final["params"]
 
 

@@ -24,6 +24,9 @@ _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", "
 _CARRIED = {".json", ".txt", ".jinja", ".model", ".tiktoken", ".vocab", ".merges"}
 _REWRITTEN = {"config.json", "model.safetensors.index.json", "manifest.json"}
 
+#: Keys of config.json that say where the source came from: trainers reload a reference model from them.
+FROM_WHERE = ("_name_or_path", "_model_name_or_path")
+
 Make = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
 
 
@@ -66,7 +69,8 @@ def write_config(source: Path, out: Path, changes: Mapping[str, Any]) -> None:
     """config.json of ``source`` with some keys changed; where it came from is left out."""
     config = read_json(source / "config.json") | dict(changes)
     kept = {k: v for k, v in config.items() if v is not None or k not in changes}
-    kept.pop("_name_or_path", None)  # trainers reload a reference model from it
+    for stale in FROM_WHERE:
+        kept.pop(stale, None)
     (out / "config.json").write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
 
 

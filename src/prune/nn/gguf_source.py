@@ -10,6 +10,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from prune.errors import UsageError, first_line
 
+from .folder import FROM_WHERE
+
 LOSSY = 5.1  #: stored bits a weight, block scales included, up to which a file's codes are of 4 bits or less
 
 
@@ -61,7 +63,7 @@ def convert(path: Path, out: Path) -> None:
 def _plain_config(config: Any) -> Any:
     """The config without what says that the file was quantized, and where it lay."""
     kept = config.to_dict()
-    for key in ("quantization_config", "_name_or_path"):
+    for key in ("quantization_config", *FROM_WHERE):
         kept.pop(key, None)
     return type(config).from_dict(kept)
 
