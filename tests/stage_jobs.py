@@ -76,8 +76,9 @@ def plan(source, grams, out, notices=None, **options):
 
 def fold(source, grams, planned, out, widths="uniform", data=None, **options):
     """The folded weights, and a row a layer; a sequential fold needs the teacher ``data``."""
+    how = {"mode": "sequential" if data else "oneshot"}
     settings = {
-        "fold": asdict(FoldOptions()) | options, "save": {"widths": widths, "shard": "5GB"},
+        "fold": asdict(FoldOptions()) | how | options, "save": {"widths": widths, "shard": "5GB"},
         "illuminate": asdict(IlluminateOptions()), "dtype": "float32", "device": "cpu", "stream": STREAM,
     }  # fmt: skip
     inputs = {"source": source, "grams": grams, "plan": planned, "answers": data}

@@ -23,9 +23,11 @@ class PlanOptions:
 
 @dataclass
 class FoldOptions:
-    mode: str = "oneshot"  # oneshot: each layer toward its own output; sequential: toward the source's stream
+    mode: str = "sequential"  # toward the source's residual stream; oneshot: own output, a third of the time
     refit: str = "auto"  # auto: plain cut or best ridge, per layer on val; on: best ridge; off: plain cut
-    ridge: list[float] = field(default_factory=lambda: [0.03, 0.1, 0.3])  # ρ, of the mean kept Gram diagonal
+    ridge: list[float] = field(
+        default_factory=lambda: [0.003, 0.01, 0.03, 0.1]
+    )  # ρ, of the mean kept Gram diagonal
 
 
 @dataclass

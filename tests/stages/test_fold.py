@@ -15,7 +15,7 @@ from prune.nn.refit import best_refit, bias_shift, own_output
 from prune.tiny import WIDTH, plant, save_tiny, tiny, tiny_model
 
 torch.set_num_threads(1)
-RIDGES = [0.03, 0.1, 0.3]
+RIDGES = [0.003, 0.01, 0.03, 0.1]
 
 
 @pytest.fixture(scope="module", params=["llama", "phi3", "gpt2"])
