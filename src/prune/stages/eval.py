@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from prune.nn.measure import Measured
     from prune.report.assemble import Evidence
 
-NAMES = ("source", "data", "output")
+NAMES = ("source", "data", "output")  #: as the user typed them: the report proposes commands to type next
 
 
 class Eval(Stage):
     """Scores every version of the weights, judges the last one, writes the report."""
 
     uses = (*NAMES, "eval", "loss_on", "codec", "dtype", "device", "seed", "stream", "threads")
-    tunes = (*NAMES, "stream", "threads")
+    tunes = ("stream", "threads")
     files = ("eval.general", "eval.compare")
     reads = ("source", "answers", "weights")
     sees = ("weights", "plan", "folding")
