@@ -17,7 +17,13 @@ from omegaconf import DictConfig
 from .errors import ExitCode
 
 REFUSED = (ExitCode.USAGE, ExitCode.BUSY)  #: exit codes of jobs that did no work
-COLUMNS = {"params": "parameters", "bytes": "bytes", "nll_source": "NLL source", "nll": "NLL final"}
+COLUMNS = {
+    "neurons": "FFN neurons",
+    "params": "parameters",
+    "bytes": "bytes",
+    "nll_source": "NLL source",
+    "nll": "NLL final",
+}
 
 
 class Summary(Callback):
@@ -71,10 +77,16 @@ def show(jobs: list[tuple[str, dict[str, Any]]]) -> None:
 
     columns = {k: title for k, title in COLUMNS.items() if any(k in o for _, o in jobs)}
     table = Table("job", "overrides", *columns.values(), "result")
-    for name, o in jobs:
+    for (name, o), told in zip(jobs, varying([o["overrides"] for _, o in jobs]), strict=True):
         cells = [_cell(o.get(k)) for k in columns]
-        table.add_row(name, " ".join(o["overrides"]), *cells, o.get("error") or o.get("output") or "done")
+        table.add_row(name, " ".join(told), *cells, o.get("error") or o.get("output") or "done")
     Console().print(table)
+
+
+def varying(jobs: list[list[str]]) -> list[list[str]]:
+    """Each job's overrides without what all have; the output stands in the result."""
+    shared = set.intersection(*map(set, jobs)) if len(jobs) > 1 else set()
+    return [[o for o in job if o not in shared and not o.startswith("output=")] for job in jobs]
 
 
 def _cell(value: Any) -> str:

@@ -49,3 +49,12 @@ def test_where_every_job_is_refused_nothing_is_left(toy_run, inputs):
     assert done.returncode == 2
     assert contents(inputs) == before
     assert {p.name for p in inputs.iterdir()} == {"m", "p.jsonl"}
+
+
+def test_the_table_tells_what_differs():
+    from prune.sweep import varying
+
+    common = ["source=m", "ffn=0.5"]
+    jobs = [[*common, "codec=f16", "output=a"], [*common, "codec=q8", "output=b"]]
+    assert varying(jobs) == [["codec=f16"], ["codec=q8"]]
+    assert varying(jobs[:1]) == [[*common, "codec=f16"]]
