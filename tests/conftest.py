@@ -60,12 +60,12 @@ def inputs(tmp_path, monkeypatch):
 @pytest.fixture
 def toys(plugin, monkeypatch, inputs):
     """The toy stages, and the arguments of a run over them."""
-    import prune_toys
-
     from prune import screen
     from prune.plugins import manager
 
-    monkeypatch.setattr(screen, "inspect", lambda cfg: ("", []))
+    monkeypatch.setattr(screen, "inspect", lambda cfg: ("", []))  # before the toys, which set it for good
+    import prune_toys
+
     plugin(prune_toys, "toys")
     summary = manager().unregister(name=SUMMARY)  # a toy's report is no report
     yield ["source=m", "data=p.jsonl", "output=out", "isolate=false", *TOY_STAGES]

@@ -173,6 +173,7 @@ class _Execution:
             "versions": step.versions,
             "out": scratch,
             "keep": keep,
+            "keys": step.own["inputs"],
         }
         facts: dict[str, Any] = isolate.call(
             f"stage {step.name}",

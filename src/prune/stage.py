@@ -21,6 +21,7 @@ class Job:
     versions: Mapping[str, Mapping[str, Path]]  #: artifact -> {step that wrote it: path}, in run order
     out: Path  #: scratch folder; committed to the cache when ``run`` returns
     keep: Path  #: folder that outlives steps and program versions: the teacher's answers
+    keys: Mapping[str, str] = field(default_factory=dict)  #: artifact -> key of its content, as in ``inputs``
     progress: Callable[..., None] = field(default=_silent)  #: ``progress(done, total, **metrics)``
     notice: Callable[[str], None] = field(default=print)  #: a line for the person and the journal
 

@@ -54,11 +54,13 @@ def evaluate(made, out, last="quant", codec=Q8, gates=None, seen=None, **options
         "weights": weights,
         "plan": {"plan": made["plan"]} if last != "source" else {},
         "folding": {"fold": made["folding"]} if last != "source" else {},
+        "origin": {},
     }
     inputs = {"source": made["source"], "answers": made["answers"], "weights": weights[last]}
     seen = [] if seen is None else seen
     watch = lambda done, total, **more: seen.append((done, total))  # noqa: E731
-    job = Job(nodes, inputs, versions, out, out, progress=watch, notice=lambda text: None)
+    keys = dict.fromkeys(inputs, "k")
+    job = Job(nodes, inputs, versions, out, out, keys, progress=watch, notice=lambda text: None)
     facts = Eval().run(job)
     return facts, json.loads((out / "report" / "report.json").read_text()), candidates(job)
 

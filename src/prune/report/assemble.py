@@ -20,6 +20,8 @@ class Evidence:
     """What eval gathered; ``measured`` holds one entry a candidate, the source first."""
 
     source_name: str
+    identity: str  #: key of the source's content
+    origin: Mapping[str, Any] | None  #: the quantized file that the source was made of
     layout: str
     dtype: str
     data_name: str
@@ -77,7 +79,8 @@ def report(evidence: Evidence, limits: Mapping[str, Any], seed: int, names: Sequ
         "prune": __version__,
         "source": {
             "name": evidence.source_name,
-            "identity": str(evidence.manifest["tokenizer"])[:16],
+            "identity": evidence.identity,
+            "origin": evidence.origin,
             "layout": evidence.layout,
             "dtype": evidence.dtype,
         },

@@ -80,6 +80,9 @@ def _inputs(report: Report) -> Iterator[tuple[str, str]]:
         "Source",
         f"{source['name']} ({source['layout']}, {source['dtype']}, identity {source['identity'][:12]})",
     )
+    if origin := source.get("origin"):
+        bits = words.significant(origin["bits_per_weight"], 2)
+        yield "Made from", f"{origin['file']}, {bits} bits a weight: what that lost is lost here too"
     counts = (
         f"{words.count(n)} {split} ({words.count(data['tokens'].get(split, 0))} tokens)"
         for split, n in data["records"].items()

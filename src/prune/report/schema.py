@@ -15,6 +15,7 @@ class Source(TypedDict):
     identity: str
     layout: str
     dtype: str
+    origin: NotRequired[Mapping[str, Any] | None]
 
 
 class Data(TypedDict):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ class Convert(Stage):
     """Dequantized by transformers, stored as bfloat16."""
 
     reads = ("source",)
-    writes = ("source",)
+    writes = ("source", "origin")
 
     def idle(self, options: Mapping[str, Any], inputs: Mapping[str, Path]) -> bool:
         return inputs["source"].is_dir()
@@ -22,4 +23,6 @@ class Convert(Stage):
         from prune.nn.gguf_source import bits_per_weight, convert
 
         convert(job.inputs["source"], job.out / "source")
-        return {"bits_per_weight": bits_per_weight(job.inputs["source"])}
+        origin = {"file": job.inputs["source"].name, "bits_per_weight": bits_per_weight(job.inputs["source"])}
+        (job.out / "origin").write_text(json.dumps(origin) + "\n")
+        return origin

@@ -25,7 +25,7 @@ class Eval(Stage):
     tunes = ("stream", "threads")
     files = ("eval.general", "eval.compare")
     reads = ("source", "answers", "weights")
-    sees = ("weights", "plan", "folding")
+    sees = ("weights", "plan", "folding", "origin")
     writes = ("report",)
 
     def run(self, job: Job) -> dict[str, Any]:
@@ -72,6 +72,8 @@ def _gather(job: Job) -> Evidence:
     chosen = choice("codec", job.options["codec"]["_target_"])
     evidence = Evidence(
         source_name=_name(job),
+        identity=job.keys["source"],
+        origin=_json(job, "origin"),
         layout=str(source.config.model_type),
         dtype=", ".join(sorted({e.dtype for e in source.checkpoint.entries.values()})),
         data_name=Path(str(job.options["data"])).name,
