@@ -98,8 +98,8 @@ def test_d10_one_bos_at_the_start_of_every_sequence(records, walked, generated, 
         assert record.ids[0] == bos and list(record.ids).count(bos) == 1
 
     sequences = {split: sorted(tuple(r.ids) for r in found[split]) for split in SPLITS}
-    illuminated, *scored = walked
-    assert illuminated == sorted(sequences["train"] + sequences["val"])
+    illuminated, source, folded, *scored = walked
+    assert illuminated == source == folded == sorted(sequences["train"] + sequences["val"])
     assert scored and all(s == sequences["test"] for s in scored)
     assert generated and all(ids in [list(r.ids[: r.n_prompt]) for r in found["test"]] for ids in generated)
 
