@@ -55,7 +55,7 @@ def quant_only():
     report["target"].update(asked="", neurons_after=46080, params_after=134_515_008, share_pruned=0.0)
     report["candidates"] = [c for c in report["candidates"] if c["name"] not in {"fold", "tiny-90m"}]
     for candidate in report["candidates"]:
-        candidate.update(generation=None, kl=None, general_perplexity=None)
+        candidate.update(generation=None, general_perplexity=None)
     report["samples"] = []
     report["gates"] = [r.as_dict() for r in judge(report, vars(GateOptions()))]
     return report
@@ -191,7 +191,7 @@ def test_a_refusal_names_its_gates_everywhere():
 def test_quant_only_says_what_was_not_done_and_not_measured():
     text = markdown(quant_only())
     assert "Nothing was pruned in this run." in text
-    assert "Not measured: KL, general perplexity, loops, length, stops." in text
+    assert "Not measured: general perplexity, loops, length, stops." in text
     assert "eval.prompts=0" in text and "No answers were generated" in text
     page = html(quant_only())
     assert page.count("<svg") == 1 and "Widths" not in page
@@ -223,7 +223,7 @@ def test_weak_evidence_is_called_weak():
 def test_d05_numbers_that_are_not_finite_are_shown_and_stay_valid_json(through_json):
     report, nan = realistic(), float("nan")
     report["candidates"][2].update(nll=nan, perplexity=nan, delta={"mean": nan, "low": nan, "high": nan})
-    report["candidates"][1].update(kl=float("inf"), general_perplexity=None)
+    report["candidates"][1].update(perplexity=float("inf"), general_perplexity=None)
     report["plan"]["layers"][2]["rel_val"] = report["curves"]["rel"][2][3] = nan
     report.update(gates=[r.as_dict() for r in judge(report, vars(GateOptions()))], passed=False)
     if through_json:

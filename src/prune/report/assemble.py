@@ -204,7 +204,6 @@ def _candidate(evidence: Evidence, name: str) -> dict[str, Any]:
         "perplexity": _exp(nll),
         "records": len(found.scores),
         "tokens": sum(s.tokens for s in found.scores),
-        "kl": None,
         "general_perplexity": _exp(general) if found.general else None,
         "generation": said,
     }

@@ -72,7 +72,6 @@ class Candidate(TypedDict):
     perplexity: float
     records: int
     tokens: int
-    kl: float | None
     general_perplexity: float | None
     generation: Generation | None
 

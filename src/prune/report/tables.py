@@ -39,7 +39,6 @@ _ALWAYS: dict[str, Callable[[Row], str]] = {
     "perplexity": lambda c: words.fixed(c["perplexity"]),
 }
 _WHERE_MEASURED: dict[str, Callable[[Row], str]] = {
-    "KL": lambda c: words.significant(c["kl"]),
     "general perplexity": lambda c: words.fixed(c["general_perplexity"], 2),
     "loops": _loops,
     "length": _of("median_length_ratio", lambda x: words.fixed(x, 2)),
