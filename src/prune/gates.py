@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
-from .findings import Finding
-
 
 @dataclass
 class GateOptions:
@@ -63,11 +61,6 @@ def judge(report: Report, limits: Mapping[str, Any]) -> list[GateResult]:
 def passed(results: list[GateResult]) -> bool:
     """True where no gate refuses; one that is off does not."""
     return all(result.passed is not False for result in results)
-
-
-def from_finding(finding: Finding) -> GateResult:
-    """What a plugin's ``prune_gates`` returned, as a row of the report."""
-    return GateResult(finding.where, None, None, not finding.fatal, finding.what)
 
 
 def _judge(gate: str, limit: float | None, report: Report) -> GateResult:

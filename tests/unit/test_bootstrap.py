@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from prune.nn.bootstrap import Scores, _blocks, delta_interval, nll_interval
+from prune.nn.bootstrap import Scores, _blocks, delta_interval
 from prune.nn.text_stats import distinct_ngrams, generation_stats, loops
 
 
@@ -22,13 +22,18 @@ def draw(prompts=60, samples=1, rise=0.1, noise=0.02, seed=0):
     return Scores(candidate, tokens, ids), Scores(source, tokens, ids)
 
 
+def alone_interval(scores):
+    """The interval of one candidate's own NLL: against a source that loses nothing anywhere."""
+    return delta_interval(scores, Scores([0.0] * len(scores.nll), scores.tokens, scores.prompts))
+
+
 def test_the_mean_is_weighted_by_tokens():
     assert Scores([10.0, 1.0], [100, 1], ["a", "b"]).mean == pytest.approx(11 / 101)
 
 
 def test_the_paired_interval_holds_the_rise_and_is_far_narrower_than_the_plain_one():
     candidate, source = draw()
-    delta, alone = delta_interval(candidate, source), nll_interval(candidate)
+    delta, alone = delta_interval(candidate, source), alone_interval(candidate)
     assert delta.low < 0.1 < delta.high and delta.low < delta.mean < delta.high
     assert alone.low < alone.mean < alone.high
     assert (delta.high - delta.low) * 10 < alone.high - alone.low
@@ -64,7 +69,7 @@ def test_blocks_do_not_change_the_draws(monkeypatch):
 
 def test_one_prompt_has_no_interval_and_says_why():
     scores = Scores([3.0, 4.0], [2, 2], ["a", "a"])
-    interval = nll_interval(scores)
+    interval = alone_interval(scores)
     assert (interval.mean, interval.low, interval.high) == (1.75, None, None)
     assert "one prompt" in interval.as_dict()["why"]
     assert "why" not in delta_interval(*draw()).as_dict()
@@ -84,7 +89,7 @@ def test_unequal_lengths_and_other_records_are_errors():
 
 
 def test_a_number_that_is_not_finite_stays_so():
-    interval = nll_interval(Scores([1.0, math.nan], [1, 1], ["a", "b"]))
+    interval = alone_interval(Scores([1.0, math.nan], [1, 1], ["a", "b"]))
     assert math.isnan(interval.mean) and math.isnan(interval.high)
 
 

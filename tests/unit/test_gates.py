@@ -3,8 +3,7 @@ import copy
 import pytest
 from report_fixtures import realistic
 
-from prune.findings import Finding
-from prune.gates import GateOptions, from_finding, judge, passed
+from prune.gates import GateOptions, judge, passed
 
 LIMITS = vars(GateOptions())
 
@@ -126,8 +125,3 @@ def test_no_target_no_size_gate():
 def test_an_unknown_limit_is_refused():
     with pytest.raises(TypeError, match="nl_rise"):
         judge(realistic(), {"nl_rise": 1})
-
-
-def test_a_plugins_finding_becomes_a_row():
-    assert from_finding(Finding("energy", "too hot")).passed is False
-    assert from_finding(Finding("energy", "warm", fatal=False)).passed is True

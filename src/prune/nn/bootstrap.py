@@ -54,12 +54,6 @@ class Interval:
         return {k: v for k, v in asdict(self).items() if k != "why" or v}
 
 
-def nll_interval(scores: Scores, seed: int = 0, draws: int = 2000) -> Interval:
-    """The NLL per generated token of one candidate."""
-    nll, tokens = scores.by_prompt()
-    return _interval(scores.mean, [(nll, tokens)], seed, draws)
-
-
 def delta_interval(candidate: Scores, source: Scores, seed: int = 0, draws: int = 2000) -> Interval:
     """NLL per generated token of the candidate minus that of the source, on the same resampled prompts.
 
