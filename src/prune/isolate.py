@@ -29,6 +29,10 @@ INTERVAL = 0.1  #: seconds between two progress messages
 ENVIRONMENT = {
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # the server stays free of CUDA
     "OMP_WAIT_POLICY": "PASSIVE",
+    # glibc raises its mmap threshold to 32 MiB by itself: matrices below that then leave holes in the heap,
+    # which grew by 35 MB a layer of a large model
+    "MALLOC_MMAP_THRESHOLD_": str(16 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
     "TOKENIZERS_PARALLELISM": "false",
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",

@@ -110,7 +110,10 @@ class LazyModel:
         return shape
 
     def _fill(self, names: Iterable[str]) -> None:
-        for name, tensor in self._read(names).items():
+        for (
+            name
+        ) in names:  # one at a time: the stored and the cast copy of a layer need not stand side by side
+            tensor = self._read([name])[name]
             if tensor.shape != self._shape(name):
                 want = tuple(self._shape(name))
                 raise UsageError(f"{self.folder}: {name} is {tuple(tensor.shape)}, the config says {want}")

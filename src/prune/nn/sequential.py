@@ -121,8 +121,9 @@ class _Sums:
         return self.out / max(self.tokens, 1)
 
     def moments(self) -> Moments:
+        """The means; the sums are used up."""
         n = max(self.tokens, 1)
-        return Moments(self.kept / n, self.cross / n, self.square / n)
+        return Moments(self.kept.div_(n), self.cross.div_(n), self.square / n)
 
     def shift(self, correction: Tensor | None) -> Tensor:
         n = max(self.tokens, 1)
