@@ -289,3 +289,11 @@ def test_a_model_that_no_step_changed_has_no_source_to_compare_with():
             report
         )
         assert len(next_commands(report, "m", "d", "out")) == 1
+
+
+def test_a_source_made_of_a_quantized_file_says_so():
+    report = realistic()
+    assert "Made from" not in markdown(report)
+    report["source"]["origin"] = {"file": "m.Q4_1.gguf", "bits_per_weight": 5.03}
+    for text in (markdown(report), html(report)):
+        assert "Made from" in text and "m.Q4_1.gguf, 5 bits a weight" in text
