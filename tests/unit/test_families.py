@@ -12,7 +12,8 @@ from prune.nn.forecast import narrowed_specs
 from prune.nn.layout import LAYOUTS
 from prune.nn.model import LazyModel, load
 from prune.nn.narrow import narrowed, padded
-from prune.nn.nll import Text, score
+from prune.nn.nll import score
+from prune.nn.windows import Text
 from prune.tiny import FAMILIES, WIDTH, plant, save_tiny, tiny, tiny_model
 
 EVERY_FAMILY = pytest.mark.parametrize("family", FAMILIES)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .records import Record, read
 
 if TYPE_CHECKING:
-    from prune.nn.windows import Batch
+    from prune.nn.windows import Batch, Text
 
 PER_NEURON = 20  #: calibration tokens a neuron of the widest FFN; under about 10 the refit overfits
 
@@ -21,18 +21,31 @@ def calibration(
 
     :param options: ``illuminate``: ``window``, and ``tokens`` (None: 20 a neuron; 0: all).
     """
+    from prune.nn.windows import batched
+
+    window = options["window"]
+    train, val = texts(answers, options, widest, "all")
+    return batched(train, window, max(window, 4096)), batched(val, window, max(window, 4096))
+
+
+def texts(
+    answers: Path, options: Mapping[str, Any], widest: int, loss_on: str
+) -> tuple[Sequence[Text], Sequence[Text]]:
+    """The records of train and val behind :func:`calibration`, with the span that ``loss_on`` counts."""
     wanted = PER_NEURON * widest if options["tokens"] is None else options["tokens"]
-    train = _batches(read(answers, "train"), options["window"], wanted)
-    return train, _batches(read(answers, "val"), options["window"], wanted and max(1, wanted // 4))
+    train, val = (read(answers, split) for split in ("train", "val"))
+    return _texts(train, loss_on, wanted), _texts(val, loss_on, wanted and max(1, wanted // 4))
 
 
-def _batches(records: Iterable[Record], window: int, wanted: int) -> Sequence[Batch]:
-    from prune.nn.windows import batches, cut
+def _texts(records: Iterable[Record], loss_on: str, wanted: int) -> list[Text]:
+    """As many records as hold ``wanted`` tokens; 0 = all."""
+    from prune.nn.windows import Text
 
-    windows, tokens = [], 0
-    for i, record in enumerate(records):
+    found: list[Text] = []
+    tokens = 0
+    for record in records:
         if wanted and tokens >= wanted:
             break
-        windows += cut(i, record.ids, window)
+        found.append(Text(record.ids, *record.span(loss_on)))
         tokens += len(record.ids)
-    return batches(windows, tokens=max(window, 4096))
+    return found

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from .generate import generate
 from .model import LazyModel
-from .nll import Score, Text, score
+from .nll import Score, score
+from .windows import Text
 
 
 @dataclass(frozen=True)

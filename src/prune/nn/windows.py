@@ -10,6 +10,15 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
+class Text:
+    """Tokens, and the span [start, stop) of those whose likelihood counts (start ≥ 1)."""
+
+    ids: Sequence[int]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
 class Window:
     """Tokens of one record. Those before ``start`` are context only: another window counts them."""
 
@@ -59,6 +68,26 @@ def batches(windows: Sequence[Window], tokens: int) -> list[Batch]:
             group = []
         group.append(window)
     return [*found, _batch(group)] if group else found
+
+
+def batched(texts: Sequence[Text], window: int, tokens: int) -> list[Batch]:
+    """Batches of windows over ``texts``; a window's record is the index of its text."""
+    return batches([w for i, t in enumerate(texts) for w in cut(i, t.ids, window)], tokens)
+
+
+def targets(batch: Batch, texts: Sequence[Text]) -> Tensor:
+    """Which tokens of a batch of :func:`batched` count for the likelihood, bool [B, T]."""
+    found = torch.zeros(batch.ids.shape, dtype=torch.bool)
+    for row, window in enumerate(batch.windows):
+        first, last = _span(window, texts[window.record])
+        found[row, first:last] = True
+    return found
+
+
+def _span(window: Window, text: Text) -> tuple[int, int]:
+    """Where in a window the counted tokens of its text lie; its first token has nothing that predicts it."""
+    first = max(text.start - window.offset, window.start, 1)
+    return first, max(first, min(text.stop - window.offset, len(window.ids)))
 
 
 def _batch(group: Sequence[Window]) -> Batch:

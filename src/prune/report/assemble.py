@@ -42,7 +42,7 @@ class Evidence:
         from prune.data.render import Renderer
         from prune.data.stops import stop_ids
         from prune.nn.measure import Questions
-        from prune.nn.nll import Text
+        from prune.nn.windows import Text
 
         return Questions(
             texts=[Text(r.ids, *r.span(loss_on)) for r in self.records],
