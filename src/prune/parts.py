@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from .errors import UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from .nn.model import LazyModel
+    from .nn.windows import Text
 
 
 def build(node: Mapping[str, Any]) -> Any:
@@ -47,6 +50,39 @@ class Selector(Protocol):
 
 
 @dataclass(frozen=True)
+class Workbench:
+    """The source and the calibration windows, for a part that runs the model before it decides."""
+
+    model: LazyModel
+    train: Sequence[Text]  #: records to learn from; the span that ``loss_on`` counts
+    val: Sequence[Text]  #: records to judge by
+    window: int  #: tokens a window
+    grams: Path  #: illuminate's Gram matrices
+    seed: int
+    budget: int  #: bytes of hidden states in memory; more goes to files in ``scratch``
+    scratch: Path
+    kept: Path  #: folder of this very measurement that outlives an interruption
+    progress: Callable[..., None]  #: ``progress(done, total, **figures)``
+    notice: Callable[[str], None]
+
+
+@runtime_checkable
+class Learns(Protocol):
+    """A selector that looks at the whole model first: ``learn`` is called once, before any ``order``."""
+
+    def learn(self, bench: Workbench) -> None: ...
+
+
+@runtime_checkable
+class Shares(Protocol):
+    """A selector that also decides how many neurons each layer keeps: the allocator is not asked."""
+
+    def widths(self, rooms: Sequence[Room], total: int, step: int) -> list[int]:
+        """As :meth:`Allocator.widths`."""
+        ...
+
+
+@dataclass(frozen=True)
 class Room:
     """What an allocator may do with one layer."""
 
@@ -55,6 +91,7 @@ class Room:
     protected: bool  #: stays at ``full``
     rel: Sequence[tuple[int, float]] = ()  #: (width, relative refit error) at multiples of ``step``
     energy: float = 0.0  #: tr(W Σ Wᵀ)
+    cost: Sequence[tuple[int, float]] = ()  #: (width, what it costs) at the same stops, of a :class:`Prices`
 
 
 class Allocator(Protocol):
@@ -63,9 +100,24 @@ class Allocator(Protocol):
     def widths(self, rooms: Sequence[Room], total: int, step: int) -> list[int]:
         """One width a layer, multiples of ``step`` (or full), their sum near and not above ``total``.
 
-        Rooms carry no ``rel`` where the widths are only forecast.
+        Rooms carry no ``rel`` and no ``cost`` where the widths are only forecast.
 
         :raises ValueError: where no such widths exist.
+        """
+        ...
+
+
+@runtime_checkable
+class Prices(Protocol):
+    """An allocator that measures on the model what a width costs."""
+
+    def price(
+        self, bench: Workbench, orders: Sequence[Tensor], stops: Sequence[Sequence[int]]
+    ) -> list[Sequence[float]]:
+        """The cost of every stop of every layer, 0 at full width and never less at a narrower one.
+
+        :param orders: the selector's, int64 [F] a layer.
+        :param stops: the widths that a layer may have, ascending, the full one last.
         """
         ...
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +12,7 @@ from torch import Tensor
 from prune.errors import StageError
 
 from .layout import Site
+from .model import LazyModel
 
 
 def narrowed(
@@ -39,6 +42,30 @@ def narrowed(
         shifted = bias if shift is None else _rounded(bias.double() + shift, bias.dtype, site)
         result[f"{site.read_out}.bias"] = shifted
     return result
+
+
+@contextmanager
+def folded(
+    model: LazyModel, site: Site, weight: Tensor, keep: Tensor, correction: Tensor | None, shift: Tensor
+) -> Iterator[None]:
+    """Within, a loaded layer computes what the folded one will: dropped columns of its read-out are zero.
+
+    :param weight: W, float32 [D, F]; the others as in :func:`narrowed`.
+    """
+    readout: Any = model.model.get_submodule(site.read_out)
+    before: Any = readout.weight.data, None if readout.bias is None else readout.bias.data
+    full = torch.zeros_like(weight)
+    kept = weight[:, keep] if correction is None else (weight[:, keep].double() + correction).float()
+    full[:, keep] = kept
+    readout.weight.data = (full.T if site.transposed else full).to(before[0])
+    if site.biased:
+        readout.bias.data = (before[1].double() + shift).to(before[1])
+    try:
+        yield
+    finally:
+        readout.weight.data = before[0]
+        if site.biased:
+            readout.bias.data = before[1]
 
 
 def _rounded(tensor: Tensor, dtype: torch.dtype, site: Site) -> Tensor:

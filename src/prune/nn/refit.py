@@ -50,16 +50,25 @@ def output_energy(gram: Tensor, weight: Tensor) -> float:
     return float(((weight @ gram) * weight).sum())
 
 
-def error_curve(gram: Tensor, weight: Tensor, order: Tensor) -> Tensor:
-    """Relative least-squares output error of keeping the first k neurons of ``order``, float64 [F + 1].
+def residual_curve(gram: Tensor, weight: Tensor, order: Tensor, metric: Tensor | None = None) -> Tensor:
+    """Least-squares output error of keeping the first k neurons of ``order``, float64 [F + 1].
 
-    With Σ = L Lᵀ in that order, E(k) = Σ_{c≥k} ‖(W L)_{:,c}‖²: one factorization and one product, F³/3 + D·F²
-    FLOPs, give every width.
+    With Σ = L Lᵀ in that order, the best refit leaves R with R Σ Rᵀ = Σ_{c≥k} (W L)_{:,c} (W L)_{:,c}ᵀ:
+    one factorization and one product, F³/3 + D·F² FLOPs, give every width.
+
+    :param metric: M, symmetric [D, D]: the error is then tr(M R Σ Rᵀ), else tr(R Σ Rᵀ).
     """
     ordered = gram[order][:, order].double()
     factor, _ = cholesky(ordered, DAMPING)
-    energy = (weight[:, order].float() @ factor.float()).double().square().sum(0)
-    tail = torch.cat([energy.flip(0).cumsum(0).flip(0), energy.new_zeros(1)])
+    columns = weight[:, order].float() @ factor.float()
+    seen = columns if metric is None else metric.float() @ columns
+    energy = (columns.double() * seen.double()).sum(0)
+    return torch.cat([energy.flip(0).cumsum(0).flip(0), energy.new_zeros(1)])
+
+
+def error_curve(gram: Tensor, weight: Tensor, order: Tensor) -> Tensor:
+    """:func:`residual_curve` relative to the layer's output energy."""
+    tail = residual_curve(gram, weight, order)
     return tail / tail[0].clamp_min(torch.finfo(torch.float64).tiny)
 
 

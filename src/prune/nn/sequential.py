@@ -7,9 +7,7 @@ inputs, the refit minimises ‖(x̃_mid + W′ã) − x_out‖² + ε‖W′ −
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +15,7 @@ from torch import Tensor
 from .gram import calls_of
 from .layout import Site
 from .model import LazyModel
+from .narrow import folded
 from .refit import Moments, Refit, best_refit, complement
 from .walk import Stream
 from .windows import Batch
@@ -49,7 +48,7 @@ class SequentialFold:
             val = self._gather(site, weight, keep, range(self.split, self.count))
             best, plain = best_refit(train.moments(), val.moments(), val.energy, ridges, mode)
             shift = train.shift(best.correction)
-            with self._narrowed(site, weight, keep, best.correction, shift):
+            with folded(self.model, site, weight, keep, best.correction, shift):
                 for b in range(self.count):
                     self._folded.push(site.layer, b)
         return best, plain, shift
@@ -75,26 +74,6 @@ class SequentialFold:
                 rest += (self._source.states[b][rows] - out[rows]).float()
             sums.add(a[:, keep], rest, own)
         return sums
-
-    @contextmanager
-    def _narrowed(
-        self, site: Site, weight: Tensor, keep: Tensor, correction: Tensor | None, shift: Tensor
-    ) -> Any:
-        """Within, the loaded layer computes what the folded one will: dropped columns are zero."""
-        readout: Any = self.model.model.get_submodule(site.read_out)
-        before: Any = readout.weight.data, None if readout.bias is None else readout.bias.data
-        folded = torch.zeros_like(weight)
-        kept = weight[:, keep] if correction is None else (weight[:, keep].double() + correction).float()
-        folded[:, keep] = kept
-        readout.weight.data = (folded.T if site.transposed else folded).to(before[0])
-        if site.biased:
-            readout.bias.data = (before[1].double() + shift).to(before[1])
-        try:
-            yield
-        finally:
-            readout.weight.data = before[0]
-            if site.biased:
-                readout.bias.data = before[1]
 
 
 class _Sums:

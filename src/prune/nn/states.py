@@ -27,6 +27,7 @@ class States:
         scratch: Path,
     ) -> None:
         self.device = device
+        self._made = shapes, dtype, device, budget, scratch
         self._file: Path | None = None
         total = sum(s.numel() for s in shapes)
         if total * dtype.itemsize > budget:
@@ -47,6 +48,13 @@ class States:
 
     def __setitem__(self, batch: int, value: Tensor) -> None:
         self._parts[batch].copy_(value)
+
+    def copy(self) -> States:
+        """Another set of the same tensors, under a budget of its own."""
+        other = States(*self._made)
+        for i, part in enumerate(self._parts):
+            other[i] = part
+        return other
 
     def close(self) -> None:
         """Let the memory, or the file, go."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class Stream:
         hidden = model.sites[0].hidden
         shapes = [torch.Size((*b.ids.shape, hidden)) for b in batches]
         self.states = States(shapes, model.dtype, model.device, budget, scratch)
-        with torch.inference_mode(), model.loaded(model.outside_but_head):
+        with torch.no_grad(), model.loaded(model.outside_but_head):
             for i, batch in enumerate(batches):
                 self.states[i] = self._embed(batch.ids)
 
@@ -55,10 +56,8 @@ class Stream:
 
         :raises StageError: where the result is not finite, naming the layer.
         """
-        args, kwargs = self._calls[self.batches[batch].ids.shape][layer]
         with torch.inference_mode():
-            result = self.model.layers[layer](self.states[batch], *args, **kwargs)
-        out: Tensor = result[0] if isinstance(result, tuple) else result
+            out = self.apply(layer, batch, self.states[batch])
         if not torch.isfinite(out).all():
             kind = str(self.model.dtype).removeprefix("torch.")
             raise StageError(
@@ -67,16 +66,33 @@ class Stream:
             )
         return out
 
+    def apply(self, layer: int, batch: int, hidden: Tensor) -> Tensor:
+        """A loaded layer, called as for ``batch``, on other hidden states [B, T, D]; gradients flow."""
+        args, kwargs = self._calls[self.batches[batch].ids.shape][layer]
+        result = self.model.layers[layer](hidden, *args, **kwargs)
+        out: Tensor = result[0] if isinstance(result, tuple) else result
+        return out
+
     def logits(self, batch: int, rows: Tensor) -> Tensor:
-        """Logits [n, V] of the positions that ``rows`` (bool [B, T]) picks; the outside must be loaded.
+        """Logits [n, V] of the positions that ``rows`` (bool [B, T]) picks; the outside must be loaded."""
+        with torch.inference_mode():
+            return self.head(self.states[batch][rows])
+
+    def head(self, hidden: Tensor) -> Tensor:
+        """Logits [n, V] of final hidden states [n, D]; gradients flow.
 
         The model's own forward, its layers handing on what the walk has: norms, soft caps, scales included.
         """
-        hidden = self.states[batch][rows].unsqueeze(0)
         one_token = torch.zeros((1, 1), dtype=torch.int64, device=self.model.device)
-        with torch.inference_mode(), _forwards(self.model.layers, lambda _: lambda *_, **__: hidden):
+        with _forwards(self.model.layers, lambda _: lambda *_, **__: hidden.unsqueeze(0)):
             logits: Tensor = self.model.model(input_ids=one_token, use_cache=False).logits
         return logits.reshape(-1, logits.shape[-1])
+
+    def fork(self) -> Stream:
+        """The same batches at the same layer, to go another way."""
+        other = copy(self)
+        other.states = self.states.copy()
+        return other
 
     def close(self) -> None:
         """Give the hidden states back."""
