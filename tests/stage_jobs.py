@@ -61,16 +61,23 @@ def gram_file(grams, layer):
     return grams / f"layer-{layer:03d}.safetensors"
 
 
-def plan_options(ffn=None, size=None, ratio=None, widths="uniform", group=None, allocator=UNIFORM, **plan):
+def plan_options(
+    ffn=None, size=None, ratio=None, rise=None, widths="uniform", group=None, selector=IMPORTANCE,
+    allocator=UNIFORM, **plan,
+):  # fmt: skip
     return {
-        "ffn": ffn, "size": size, "ratio": ratio, "selector": IMPORTANCE, "allocator": allocator,
-        "plan": asdict(PlanOptions()) | {"align": 16} | plan, "save.widths": widths, "codec.group": group,
+        "ffn": ffn, "size": size, "ratio": ratio, "target": {"max_nll_rise": rise}, "selector": selector,
+        "allocator": allocator, "plan": asdict(PlanOptions()) | {"align": 16} | plan,
+        "save": {"widths": widths, "shard": "5GB"}, "codec.group": group,
+        "illuminate": asdict(IlluminateOptions()), "fold": asdict(FoldOptions()), "loss_on": "generated",
+        "dtype": "float32", "device": "cpu", "seed": 0, "stream": STREAM,
     }  # fmt: skip
 
 
-def plan(source, grams, out, notices=None, **options):
-    """The plan's folder, and the plan."""
-    Plan().run(job(out, {"source": source, "grams": grams}, plan_options(**options), notices))
+def plan(source, grams, out, notices=None, data=None, **options):
+    """The plan's folder, and the plan; one that runs the model needs the teacher ``data``."""
+    inputs = {"source": source, "grams": grams, "answers": data}
+    Plan().run(job(out, inputs, plan_options(**options), notices))
     return out / "plan", json.loads((out / "plan" / "plan.json").read_text())
 
 

@@ -29,6 +29,17 @@ def parse_count(text: str) -> int:
     return round(float(found[1]) * 1000.0 ** " KMBT".index(found[2].upper() or " "))
 
 
+def parse_rise(text: str) -> tuple[float, bool]:
+    """``"0.05"`` as nats, ``"5%"`` as a fraction: (number, whether it is a fraction).
+
+    :raises UsageError: for anything that is no number above 0.
+    """
+    found = re.fullmatch(r"\s*([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(%?)\s*", str(text))
+    if not found or float(found[1]) == 0:
+        raise UsageError(f"{text!r} is no rise; give nats above 0, such as 0.05, or a percentage such as 5%")
+    return (float(found[1]) / 100, True) if found[2] else (float(found[1]), False)
+
+
 def parse_bytes(text: str) -> int:
     """``"5GB"``, ``"100KB"``, ``"2048"`` as bytes: decimal units, binary ones with an i (``"4GiB"``).
 

@@ -12,7 +12,15 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 
 from . import ranges
 from .errors import UsageError, hint
-from .options import EvalOptions, FoldOptions, IlluminateOptions, PlanOptions, SaveOptions, StreamOptions
+from .options import (
+    EvalOptions,
+    FoldOptions,
+    IlluminateOptions,
+    PlanOptions,
+    SaveOptions,
+    StreamOptions,
+    TargetOptions,
+)
 
 
 @dataclass
@@ -23,6 +31,7 @@ class RunConfig:
     ffn: float | None = None  # target: fraction of all FFN neurons (0.75), or mean width (12288)
     size: str | None = None  # target: parameters of the output (12B, 900M)
     ratio: float | None = None  # target: fraction of the source's parameters
+    target: TargetOptions = field(default_factory=TargetOptions)
     selector: Any = MISSING  # which FFN neurons are worth keeping
     allocator: Any = MISSING  # how wide each layer stays
     heal: Any = MISSING  # what the narrowed model is trained toward
@@ -52,7 +61,7 @@ class RunConfig:
     isolate: bool = True  # each stage in a process of its own
 
 
-TARGETS = ("ffn", "size", "ratio")
+TARGETS = ("ffn", "size", "ratio", "target.max_nll_rise")
 
 
 def conf_path() -> str:
@@ -101,12 +110,15 @@ def _missing(cfg: DictConfig) -> Iterator[str]:
 
 
 def _targets(cfg: DictConfig) -> Iterator[str]:
-    given = [f"{t}={cfg[t]}" for t in TARGETS if cfg[t] is not None]
+    given = [f"{t}={value}" for t in TARGETS if (value := OmegaConf.select(cfg, t)) is not None]
     if len(given) > 1:
         drop = given[0].split("=")[0]
-        yield f"give only one of ffn, size, ratio: {' and '.join(given)} are set ({drop}=null drops one)"
+        yield f"give only one of {', '.join(TARGETS)}: {' and '.join(given)} are set ({drop}=null drops one)"
     elif not given and "plan" in cfg.stages:
-        yield "missing a target: one of ffn=0.75 (fraction of the FFN), size=900M, ratio=0.8"
+        yield (
+            "missing a target: one of ffn=0.75 (fraction of the FFN), size=900M, ratio=0.8, "
+            "target.max_nll_rise=5%"
+        )
     elif given and "plan" not in cfg.stages:
         yield f"{given[0]}: these stages ({', '.join(cfg.stages)}) narrow nothing"
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +157,11 @@ class _Execution:
                 step.dir, lambda scratch: {**step.own, "facts": self._facts(step, scratch)}
             )
         except Exception as e:
+            with suppress(OSError):
+                _keep(step).rmdir()  # where there is nothing to go on from
             raise failure.of(step.name, e) from e
+        if step.stage.keeps is None:
+            shutil.rmtree(_keep(step), ignore_errors=True)
         cache.learn(step.dir, manifest, self.hashes)
         self.hashes.save()
         self.forced.discard(step.dir)
@@ -165,7 +170,7 @@ class _Execution:
         return manifest
 
     def _facts(self, step: Step, scratch: Path) -> dict[str, Any]:
-        keep = step.dir.parent / "answers"
+        keep = _keep(step)
         keep.mkdir(exist_ok=True)
         job = {
             "options": step.options,
@@ -196,6 +201,11 @@ class _Execution:
         else:
             done, total, metrics = payload
             self.run.tell("prune_progress", step=step, done=done, total=total, metrics=metrics)
+
+
+def _keep(step: Step) -> Path:
+    """Where a step puts what a run after an interruption goes on from."""
+    return step.dir.with_name(step.stage.keeps or f"{step.dir.name}.kept")
 
 
 def _forced(cfg: Mapping[str, Any], wiring: Wiring) -> set[Path]:

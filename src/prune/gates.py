@@ -119,7 +119,7 @@ def _generation(gate: str, limit: float, final: Report, source: Report) -> _Case
 
 def _size(limit: float, report: Report) -> _Case:
     target = report["target"]
-    if not target.get("asked"):
+    if not target.get("asked") or "max_nll_rise" in target["asked"]:
         return _Case("no size was asked", off=True)
     after, asked = _asked(target, len(report.get("plan", {}).get("layers", ())))
     value = after / asked if after and asked else None

@@ -8,6 +8,13 @@ from .gates import GateOptions
 
 
 @dataclass
+class TargetOptions:
+    max_nll_rise: str | None = (
+        None  # target: the narrowest fold whose val NLL rises by no more (0.05 nats, 5%)
+    )
+
+
+@dataclass
 class IlluminateOptions:
     window: int = 2048  # tokens a window; a longer record is cut with half overlap
     tokens: int | None = None  # calibration tokens: null = 20 a neuron of the widest FFN, 0 = all

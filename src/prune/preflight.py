@@ -14,6 +14,7 @@ from .parts import build
 
 if TYPE_CHECKING:
     from .nn.model import LazyModel
+    from .nn.planning import Planner
 
 #: Files whose ``auto_map`` would have transformers run code out of the folder.
 CODE_FILES = ("config.json", "tokenizer_config.json", "processor_config.json", "preprocessor_config.json",
@@ -97,17 +98,21 @@ class _Look:
         from .nn.forecast import forecast
         from .nn.planning import Planner
 
-        codec, widths = build(self.cfg["codec"]), None
+        codec, widths, label = build(self.cfg["codec"]), None, "output"
         before = forecast(model)
         if "plan" in self.cfg["stages"]:
             planner = Planner(model, plan_options(self.cfg))
             planner.check()
-            kept = planner.widths()
-            widths = planner.saved(kept)
-            self.lines += list(_plan_lines(planner.totals(kept), kept))
+            if planner.total is None:
+                self.lines.append(_search_line(planner))
+                label = "output, if nothing can be cut"
+            else:
+                kept = planner.widths()
+                widths = planner.saved(kept)
+                self.lines += list(_plan_lines(planner.totals(kept), kept))
         after = forecast(model, widths, codec)
         self.lines.append(
-            f"output: {after.parameters:,} parameters, {after.nbytes:,} bytes of weights "
+            f"{label}: {after.parameters:,} parameters, {after.nbytes:,} bytes of weights "
             f"({after.nbytes / before.nbytes:.1%} of the source's {before.nbytes:,})"
         )
         self.lines += [f"codec: {note}" for note in after.notes]
@@ -196,8 +201,18 @@ def _comparable(folder: Path) -> None:
 
 def plan_options(cfg: Mapping[str, Any]) -> dict[str, Any]:
     """The plan stage's options, as the engine would hand them over."""
-    flat = {k: cfg[k] for k in ("ffn", "size", "ratio", "allocator", "plan")}
-    return {**flat, "save.widths": cfg["save"]["widths"], "codec.group": cfg["codec"].get("group")}
+    flat = {k: cfg[k] for k in ("ffn", "size", "ratio", "target", "selector", "allocator", "plan", "save")}
+    return {**flat, "codec.group": cfg["codec"].get("group")}
+
+
+def _search_line(planner: Planner) -> str:
+    from .nn.planning import asked
+
+    totals = planner.totals_in_reach
+    return (
+        f"plan: {asked(planner.options)} is found by folding and scoring at most {len(totals).bit_length()} "
+        f"of {len(totals)} widths, from {totals[0]:,} to {totals[-1]:,} FFN neurons"
+    )
 
 
 def _plan_lines(totals: Mapping[str, Any], widths: list[int]) -> Iterator[str]:

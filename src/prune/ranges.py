@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from .arithmetic import parse_bytes
+from .arithmetic import parse_bytes, parse_rise
 from .errors import UsageError
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
@@ -30,7 +30,11 @@ NUMBERS: Mapping[str, tuple[float, float]] = {
     "eval.max_tokens": (1, math.inf),
     "eval.general_tokens": (2, math.inf),
 }
-SIZES = ("save.shard", "stream.states")
+PARSED: Mapping[str, Callable[[str], object]] = {
+    "save.shard": parse_bytes,
+    "stream.states": parse_bytes,
+    "target.max_nll_rise": parse_rise,
+}
 
 
 def faults(cfg: Mapping[str, Any]) -> Iterator[str]:
@@ -40,9 +44,10 @@ def faults(cfg: Mapping[str, Any]) -> Iterator[str]:
             yield f"{key}={cfg[key]}: give a number above 0"
     yield from _wrong(cfg, CHOICES, lambda value, known: value in known, lambda known: " or ".join(known))
     yield from _wrong(cfg, NUMBERS, lambda value, ends: ends[0] <= value <= ends[1], _interval)
-    for key in SIZES:
+    for key, parse in PARSED.items():
         try:
-            parse_bytes(_leaf(cfg, key))
+            if (value := _leaf(cfg, key)) is not None:
+                parse(value)
         except UsageError as e:
             yield f"{key}: {e}"
     ridges = cfg["fold"]["ridge"]

@@ -20,7 +20,7 @@ class Job:
     inputs: Mapping[str, Path]  #: artifact -> file or folder (of its latest writer)
     versions: Mapping[str, Mapping[str, Path]]  #: artifact -> {step that wrote it: path}, in run order
     out: Path  #: scratch folder; committed to the cache when ``run`` returns
-    keep: Path  #: folder that outlives steps and program versions: the teacher's answers
+    keep: Path  #: folder for what must outlive an interruption
     keys: Mapping[str, str] = field(default_factory=dict)  #: artifact -> key of its content, as in ``inputs``
     progress: Callable[..., None] = field(default=_silent)  #: ``progress(done, total, **metrics)``
     notice: Callable[[str], None] = field(default=print)  #: a line for the person and the journal
@@ -35,6 +35,9 @@ class Stage:
     reads: ClassVar[tuple[str, ...]] = ()  #: artifacts of earlier steps
     sees: ClassVar[tuple[str, ...]] = ()  #: artifacts whose every version it reads, if there are any
     writes: ClassVar[tuple[str, ...]] = ()  #: artifacts it leaves in ``out``, each under its own name
+    keeps: ClassVar[str | None] = (
+        None  #: a cache folder for ``Job.keep`` that outlives steps; None: until done
+    )
     version: ClassVar[int] = 1  #: raise when the same inputs give another result
 
     def idle(self, options: Mapping[str, Any], inputs: Mapping[str, Path]) -> bool:

@@ -9,10 +9,12 @@ A plugin's own tests subclass a contract and name the part::
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
+from .allocation import stops
 from .parts import Matrix, ReadOut, Room, build
 
 if TYPE_CHECKING:
@@ -112,7 +114,7 @@ class AllocatorContract:
         return build(_options("prune_allocators", self.allocator, self.options))
 
     def test_widths_keep_to_rooms_and_total(self, built: Any) -> None:
-        rooms = [Room(1536, 384, i in (0, 5), rel=_decaying(1536, 128)) for i in range(6)]
+        rooms = [_room(1536, 384, 128, i in (0, 5)) for i in range(6)]
         for share in (0.55, 0.6, 0.75, 0.9, 1.0):
             total = int(share * 6 * 1536)
             widths = built.widths(rooms, total, 128)
@@ -122,12 +124,16 @@ class AllocatorContract:
                 assert width % 128 == 0 or width == room.full
 
     def test_the_whole_total_keeps_everything(self, built: Any) -> None:
-        rooms = [Room(176, 128, False, rel=_decaying(176, 128)) for _ in range(3)]
+        rooms = [_room(176, 128, 128) for _ in range(3)]
         assert built.widths(rooms, 3 * 176, 128) == [176] * 3
 
     def test_too_little_is_refused(self, built: Any) -> None:
         with pytest.raises(ValueError):
-            built.widths([Room(1536, 384, False, rel=_decaying(1536, 128))] * 2, 700, 128)
+            built.widths([_room(1536, 384, 128)] * 2, 700, 128)
+
+    def test_a_forecast_needs_nothing_measured(self, built: Any) -> None:
+        widths = built.widths([Room(1536, 384, False)] * 6, 6 * 1024, 128)
+        assert sum(widths) <= 6 * 1024 and min(widths) >= 384
 
 
 def random_site(width: int, hidden: int, tokens: int, dead: Sequence[int] = (), seed: int = 0) -> ReadOut:
@@ -162,5 +168,8 @@ def _options(hook: str, name: str, overrides: dict[str, Any]) -> dict[str, Any]:
     return asdict(known[name](**overrides))
 
 
-def _decaying(width: int, step: int) -> list[tuple[int, float]]:
-    return [(k, (1 - k / width) ** 2) for k in [*range(step, width, step), width]]
+def _room(full: int, floor: int, step: int, protected: bool = False) -> Room:
+    """A layer as a plan knows it, its error and its cost falling with the width."""
+    room = Room(full, floor, protected)
+    known = [(k, (1 - k / full) ** 2) for k in stops(room, step)]
+    return replace(room, rel=known, energy=1.0, cost=known)

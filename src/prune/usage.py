@@ -7,7 +7,7 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-from .config import RunConfig, conf_path
+from .config import TARGETS, RunConfig, conf_path
 from .doctext import Option, options
 from .plugins import GROUPS, known, manager, plugged
 
@@ -28,7 +28,7 @@ The same command again resumes; PRUNE_DEBUG=1 shows tracebacks; PRUNE_DISABLE_PL
 """
 SECTIONS = {
     "Input and output": ("source", "data", "output"),
-    "Target, exactly one": ("ffn", "size", "ratio"),
+    "Target, exactly one": TARGETS,
     "Parts, one of the choices below": tuple(GROUPS),
 }
 

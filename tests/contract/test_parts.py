@@ -46,3 +46,19 @@ class TestUniformSpread(AllocatorContract):
         assert 0 <= int(0.6 * 30 * 1536) - sum(widths) < 128 and max(widths) - min(widths) == 128
         wide = [i for i, w in enumerate(widths) if w == max(widths)]
         assert wide != list(range(len(wide))), "the wider layers are spread, not all at one end"
+
+
+class TestCurve(AllocatorContract):
+    allocator = "curve"
+
+
+class TestAbs(AllocatorContract):
+    allocator = "abs"
+
+
+class TestFisher(AllocatorContract):
+    allocator = "fisher"
+
+
+class TestSensitivity(AllocatorContract):
+    allocator = "sensitivity"

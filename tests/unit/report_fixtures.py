@@ -123,6 +123,8 @@ def ungated() -> dict[str, Any]:
         },
         "target": {
             "asked": "ffn=0.75",
+            "shared_by": "allocator uniform",
+            "loader": "transformers",
             "neurons_before": LAYERS * FULL,
             "neurons_after": LAYERS * KEPT,
             "params_before": 134_515_008,

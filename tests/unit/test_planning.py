@@ -46,7 +46,8 @@ SPREAD = UNIFORM | {"spread": True}
 
 def test_spread_comes_closer_and_needs_widths_that_may_differ(model):
     found = planner(model, ffn=0.68, allocator=SPREAD, widths="exact")
-    widths = found.widths(curves(), [1.0] * LAYERS)
+    found.know(curves(), [1.0] * LAYERS)
+    widths = found.widths()
     total = round(0.68 * LAYERS * WIDTH)
     assert 0 <= total - sum(widths) < 16 and set(widths) == {112, 128}
     assert found.saved(widths) == widths
@@ -89,15 +90,17 @@ def test_an_allocator_sees_the_curves_at_every_step(model, monkeypatch):
     found = planner(model, ffn=0.75)
     assert found.widths() == [128] * LAYERS and all(r.rel == () for r in seen)
     seen.clear()
-    found.widths(curves(), list(range(LAYERS)))
+    found.know(curves(), list(range(LAYERS)), [[0.5] * len(stops) for stops in found.stops])
+    found.widths()
     for i, room in enumerate(seen):
         assert [k for k, _ in room.rel] == [*range(48, WIDTH, 16), WIDTH] and room.energy == i
         assert [r for _, r in room.rel] == [float(curves()[i][k]) for k, _ in room.rel]
+        assert room.cost == [(k, 0.5) for k, _ in room.rel]
 
 
 def test_the_table_says_what_was_decided(model):
     found = planner(model, ffn=0.73)
-    widths = found.widths(curves(), [1.0] * LAYERS)
+    widths = found.widths()
     table = found.table(widths, curves(), 12_800)
     row = table["layers"][2]
     assert (row["full"], row["kept"], row["protected"]) == (WIDTH, 128, False)
@@ -121,9 +124,21 @@ def test_warnings(model):
     assert floored.startswith("6 layers stand at their floor")
     (missed,) = warned(model, ffn=0.75, align=128, min_width=0.5)[-1:]
     assert "768 neurons stay where 792 were asked" in missed
+    found = planner(model, rise="5%")
+    assert found.table([WIDTH] * LAYERS, curves(), 10**6)["warnings"] == [
+        "no narrower fold stays within target.max_nll_rise=5%: every neuron is kept"
+    ]
+    assert found.table([128] * LAYERS, curves(), 10**6)["warnings"] == []
 
 
-@pytest.mark.parametrize("given", [{"ffn": 0.75}, {"size": "80K"}, {"ratio": 0.8}])
-def test_the_target_as_it_was_typed(given):
-    (name, value), *_ = given.items()
-    assert asked({"ffn": None, "size": None, "ratio": None} | given) == f"{name}={value}"
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        ({"ffn": 0.75}, "ffn=0.75"),
+        ({"size": "80K"}, "size=80K"),
+        ({"ratio": 0.8}, "ratio=0.8"),
+        ({"rise": "5%"}, "target.max_nll_rise=5%"),
+    ],
+)
+def test_the_target_as_it_was_typed(given, want):
+    assert asked(plan_options(**given)) == want

@@ -297,3 +297,33 @@ def test_a_source_made_of_a_quantized_file_says_so():
     report["source"]["origin"] = {"file": "m.Q4_1.gguf", "bits_per_weight": 5.03}
     for text in (markdown(report), html(report)):
         assert "Made from" in text and "m.Q4_1.gguf, 5 bits a weight" in text
+
+
+def searched(**target):
+    report = realistic()
+    whole = report["target"]["neurons_before"]
+    trials = [
+        {"neurons": whole * k // 4, "nll": 1 + rise, "rise": rise, "within": rise < 0.05}
+        for k, rise in ((1, 0.4), (2, 0.06), (3, 0.01))
+    ]
+    report["target"] |= {"asked": "target.max_nll_rise=5%"} | target
+    return {**report, "search": {"source_nll": 1.0, "bound": 0.05, "trials": trials}}
+
+
+def test_a_search_is_drawn_with_its_bound():
+    from prune.report._figures import figures
+    from prune.report.evidence import facts
+
+    report = searched()
+    drawn = figures(report)["search"]
+    assert "bound" in drawn and drawn.count("<use") >= 3
+    assert ("Search", "3 folds tried, bound 0.050 nats on val") in facts(report)
+    size = next(g for g in judge(report, vars(GateOptions())) if g.gate == "size_tolerance")
+    assert size.passed is None
+
+
+def test_unequal_widths_are_loaded_by_prune():
+    report = searched(loader="prune")
+    assert "prune.nn.model import load" in next_commands(report, "S", "D")[0]
+    card = model_card(report)
+    assert "model = load(folder)" in card and "AutoModelForCausalLM" not in card

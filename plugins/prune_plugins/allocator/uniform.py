@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from prune import hookimpl
+from prune.allocation import by_fraction
 from prune.parts import Room
 
 
@@ -28,21 +29,8 @@ class Uniform:
 
         :raises ValueError: where even the floors exceed ``total``.
         """
-        fractions = {k * step / r.full for r in rooms for k in range(1, r.full // step + 1)} | {1.0, 0.0}
-        fitting = (w for f in sorted(fractions, reverse=True) if sum(w := _cut(rooms, f, step)) <= total)
-        if (widths := next(fitting, None)) is None:
-            raise ValueError(f"the floors keep more than {total} neurons")
+        widths = by_fraction(rooms, total, step)
         return _spread(widths, rooms, total, step) if self.spread else widths
-
-
-def _cut(rooms: Sequence[Room], fraction: float, step: int) -> list[int]:
-    return [_width(r, fraction, step) for r in rooms]
-
-
-def _width(room: Room, fraction: float, step: int) -> int:
-    if room.protected or fraction >= 1:
-        return room.full
-    return max(room.floor, int(fraction * room.full / step + 1e-9) * step)
 
 
 def _spread(widths: list[int], rooms: Sequence[Room], total: int, step: int) -> list[int]:

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 @hookimpl
 def prune_run_start(run: Run) -> None:
-    asked = {
-        k: run.cfg[k] for k in ("source", "data", "output", "ffn", "size", "ratio") if run.cfg[k] is not None
-    }
+    told = {k: run.cfg[k] for k in ("source", "data", "output", "ffn", "size", "ratio")}
+    told["target.max_nll_rise"] = run.cfg["target"]["max_nll_rise"]
+    asked = {k: v for k, v in told.items() if v is not None}
     _write(run, f"# {time.strftime('%Y-%m-%d %H:%M:%S')}", "", *(f"- {k}: {v}" for k, v in asked.items()), "")
     _write(run, *(f"- {name}: nothing to do" for name in run.idle))
 

@@ -30,6 +30,7 @@ class Backward:
 
     :param texts: what the batches are windows of, with the counted spans.
     :param around: hooks of a layer that both of its passes need.
+    :param heard: hears (layers done, of how many), both ways counted.
     :param budget: bytes of hidden states kept in memory; more goes to files in ``scratch``.
     """
 
@@ -42,8 +43,9 @@ class Backward:
         budget: int,
         scratch: Path,
         around: Around = lambda _: nullcontext(),
+        heard: Callable[[int, int], object] = lambda *_: None,
     ) -> None:
-        self.model, self.texts, self.around = model, texts, around
+        self.model, self.texts, self.around, self.heard = model, texts, around, heard
         self.stream = Stream(model, batches, budget, scratch)
         shapes = [torch.Size((*b.ids.shape, model.sites[0].hidden)) for b in batches]
         every = shapes * len(model.layers)
@@ -51,17 +53,19 @@ class Backward:
 
     def run(self, loss: Loss) -> tuple[float, int]:
         """The loss summed over the counted tokens, and their number; gradients reach what the hooks watch."""
-        count = len(self.stream.batches)
+        count, layers = len(self.stream.batches), len(self.model.layers)
         for i, _ in self.stream.layers():
             for b in range(count):
                 self._inputs[i * count + b] = self.stream.states[b]
                 with self.around(i):
                     self.stream.push(i, b)
+            self.heard(i + 1, 2 * layers)
         total, tokens = self._top(loss)
-        for i in reversed(range(len(self.model.layers))):
+        for i in reversed(range(layers)):
             with self.model.loaded(self.model.layer_names(i)):
                 for b in range(count):
                     self._back(i, b, self._inputs[i * count + b])
+            self.heard(2 * layers - i, 2 * layers)
         return total, tokens
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from transformers import GenerationConfig
 from prune.errors import UsageError
 
 from .checkpoint import Checkpoint
-from .layout import layout_of, sites_of
+from .layout import Site, layout_of, sites_of
 from .packing import decode_packed
 from .skeleton import WIDTHS, read_config, skeleton
 
@@ -73,6 +73,11 @@ class LazyModel:
     def tensor(self, name: str) -> Tensor:
         """One parameter by its module name, decoded, in float32 on the CPU."""
         return self._read([name])[name].float()
+
+    def read_out(self, site: Site) -> Tensor:
+        """W of a site, float32 [D, F] on the CPU."""
+        weight = self.tensor(f"{site.read_out}.weight")
+        return weight.T.contiguous() if site.transposed else weight
 
     @contextmanager
     def loaded(self, names: Iterable[str]) -> Iterator[None]:

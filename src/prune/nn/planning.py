@@ -8,9 +8,11 @@ from typing import Any
 
 from torch import Tensor
 
+from prune.allocation import ladder, stops
 from prune.arithmetic import width_step
 from prune.errors import UsageError
-from prune.parts import Room, build
+from prune.parts import Shares, build
+from prune.plugins import choice
 
 from .budget import budget_of, check_reach, kept_neurons, rooms_of
 from .model import LazyModel
@@ -19,39 +21,67 @@ from .model import LazyModel
 class Planner:
     """The widths of one source under one target.
 
-    :param options: ``ffn``, ``size``, ``ratio``, ``allocator``, ``plan``, ``save.widths``, ``codec.group``.
+    :param options: ``ffn``, ``size``, ``ratio``, ``target``, ``selector``, ``allocator``, ``plan``, ``save``,
+        ``codec.group``.
     """
 
     def __init__(self, model: LazyModel, options: Mapping[str, Any]) -> None:
         self.options = options
         self.budget = budget_of(model)
         self.step = width_step(options["plan"]["align"], options["codec.group"])
-        self.total = kept_neurons(self.budget, options["ffn"], options["size"], options["ratio"])
+        sizes = {k: options[k] for k in ("ffn", "size", "ratio")}
+        searched = options["target"]["max_nll_rise"] is not None
+        self.total = None if searched else kept_neurons(self.budget, **sizes)  #: None: a search finds it
         self.rooms = rooms_of(self.budget, options["plan"], self.step)
+        self.selector, self.allocator = build(options["selector"]), build(options["allocator"])
 
     def check(self) -> None:
         """:raises UsageError: where the floors already keep more than the target."""
-        check_reach(self.rooms, self.total, self.step)
+        if self.total is not None:
+            check_reach(self.rooms, self.total, self.step)
 
-    def widths(
-        self, curves: Sequence[Tensor] | None = None, energies: Sequence[float] | None = None
-    ) -> list[int]:
-        """One width a layer.
+    @property
+    def stops(self) -> list[list[int]]:
+        """The widths that each layer may have, ascending."""
+        return [stops(r, self.step) for r in self.rooms]
 
-        :param curves: relative refit error at every width, [F + 1] a layer; None for a forecast.
+    @property
+    def totals_in_reach(self) -> list[int]:
+        """Neurons in all at each fraction of the layers, ascending: what a search looks through."""
+        return [sum(widths) for widths in ladder(self.rooms, self.step)]
+
+    def know(
+        self,
+        curves: Sequence[Tensor],
+        energies: Sequence[float],
+        costs: Sequence[Sequence[float]] | None = None,
+    ) -> None:
+        """Tell the allocator of every layer's errors and costs.
+
+        :param curves: relative refit error at every width, [F + 1] a layer.
+        :param energies: the layers' output energies.
+        :param costs: of each stop, where the allocator measures any.
+        """
+        rooms = zip(self.rooms, self.stops, curves, energies, strict=True)
+        self.rooms = [replace(r, rel=[(k, float(c[k])) for k in ks], energy=e) for r, ks, c, e in rooms]
+        if costs is not None:
+            priced = zip(self.rooms, self.stops, costs, strict=True)
+            self.rooms = [replace(r, cost=list(zip(ks, c, strict=True))) for r, ks, c in priced]
+
+    def widths(self, total: int | None = None) -> list[int]:
+        """One width a layer; a forecast before :meth:`know`.
+
+        :param total: neurons in all; None: the target's.
         :raises UsageError: where the widths that come out do not suit ``save.widths``.
         """
-        rooms: list[Room] = self.rooms
-        if curves is not None and energies is not None:
-            rooms = [
-                replace(r, rel=[(k, float(c[k])) for k in self._stops(r)], energy=e)
-                for r, c, e in zip(rooms, curves, energies, strict=True)
-            ]
+        total = self.total if total is None else total
+        assert total is not None
         try:
-            widths: list[int] = build(self.options["allocator"]).widths(rooms, self.total, self.step)
+            sharer = self.selector if isinstance(self.selector, Shares) else self.allocator
+            widths: list[int] = sharer.widths(self.rooms, total, self.step)
         except ValueError as e:
             raise UsageError(f"allocator: {e}") from None
-        if self.options["save.widths"] == "uniform" and len(set(widths)) > 1:
+        if self.options["save"]["widths"] == "uniform" and len(set(widths)) > 1:
             raise UsageError(
                 f"the plan has widths from {min(widths)} to {max(widths)}, save.widths=uniform wants one; "
                 "give save.widths=padded (loads everywhere, zeros in the file) or exact (loads with prune)"
@@ -60,7 +90,7 @@ class Planner:
 
     def saved(self, widths: Sequence[int]) -> list[int]:
         """The widths in the file: padded ones are as wide as the widest."""
-        return [max(widths)] * len(widths) if self.options["save.widths"] == "padded" else list(widths)
+        return [max(widths)] * len(widths) if self.options["save"]["widths"] == "padded" else list(widths)
 
     def table(self, widths: Sequence[int], curves: Sequence[Tensor], tokens: int) -> dict[str, Any]:
         """The plan record: a row a layer, totals, the curves at a few widths, warnings."""
@@ -87,6 +117,8 @@ class Planner:
         """Neurons and parameters before and after."""
         return {
             "asked": asked(self.options),
+            "shared_by": self._name_of_sharer(),
+            "loader": "transformers" if len(set(self.saved(widths))) == 1 else "prune",
             "step": self.step,
             "neurons_before": self.budget.neurons,
             "neurons_after": sum(widths),
@@ -95,8 +127,9 @@ class Planner:
             "params_saved": self.budget.parameters(self.saved(widths)),
         }
 
-    def _stops(self, room: Room) -> list[int]:
-        return [*range(room.floor, room.full, self.step), room.full]
+    def _name_of_sharer(self) -> str:
+        group = "selector" if isinstance(self.selector, Shares) else "allocator"
+        return f"{group} {choice(group, self.options[group]['_target_'])['name']}"
 
     def _warnings(self, widths: Sequence[int], tokens: int) -> list[str]:
         found = []
@@ -111,8 +144,9 @@ class Planner:
         ]
         if floored:
             found.append(f"{len(floored)} layers stand at their floor (plan.min_width)")
-        missed = self.total - sum(widths)
-        if missed > 0.01 * self.total:
+        if self.total is None and sum(widths) == self.budget.neurons:
+            found.append(f"no narrower fold stays within {asked(self.options)}: every neuron is kept")
+        if self.total is not None and self.total - sum(widths) > 0.01 * self.total:
             found.append(
                 f"widths are multiples of {self.step}: {sum(widths):,} neurons stay where {self.total:,} "
                 f"were asked ({sum(widths) / self.budget.neurons:.1%} of the source); "
@@ -123,8 +157,9 @@ class Planner:
 
 def asked(options: Mapping[str, Any]) -> str:
     """The target as the user typed it."""
-    name = next(k for k in ("ffn", "size", "ratio") if options[k] is not None)
-    return f"{name}={options[name]}"
+    given = {k: options[k] for k in ("ffn", "size", "ratio")}
+    given["target.max_nll_rise"] = options["target"]["max_nll_rise"]
+    return next(f"{k}={v}" for k, v in given.items() if v is not None)
 
 
 def _sampled(curves: Sequence[Tensor], stops: Sequence[int]) -> list[list[float]]:

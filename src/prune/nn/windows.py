@@ -84,6 +84,18 @@ def targets(batch: Batch, texts: Sequence[Text]) -> Tensor:
     return found
 
 
+def first(texts: Sequence[Text], tokens: int) -> list[Text]:
+    """The first texts that together hold so many counted tokens."""
+    found: list[Text] = []
+    held = 0
+    for text in texts:
+        if held >= tokens:
+            break
+        found.append(text)
+        held += text.stop - text.start
+    return found
+
+
 def _span(window: Window, text: Text) -> tuple[int, int]:
     """Where in a window the counted tokens of its text lie; its first token has nothing that predicts it."""
     first = max(text.start - window.offset, window.start, 1)

@@ -42,14 +42,15 @@ _ALT = {
     "nll": "NLL of each candidate minus that of the source, with its interval",
     "widths": "FFN neurons kept and pruned in each layer",
     "curves": "Relative refit error of each layer against the width kept",
+    "search": "Rise of the val NLL of every fold that was tried, against the neurons kept",
 }
 
 Report = Mapping[str, Any]
 
 
 def figures(report: Report) -> dict[str, str]:
-    """``{name: inline SVG}`` of whatever the report has numbers for: ``nll``, ``widths``, ``curves``."""
-    drawn = {"nll": _nll, "widths": _widths, "curves": _curves}
+    """``{name: inline SVG}`` of whatever the report has numbers for, of :data:`_ALT`."""
+    drawn = {"nll": _nll, "widths": _widths, "curves": _curves, "search": _search}
     found = {name: _draw(name, draw, report) for name, draw in drawn.items()}
     return {name: svg for name, svg in found.items() if svg}
 
@@ -154,5 +155,25 @@ def _curves(axes: Axes, report: Report) -> bool:
     axes.figure.legend(loc="outside upper right", ncols=3)
     axes.set_xlabel("width kept (dots: chosen)")
     axes.set_ylabel("relative refit error")
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    return True
+
+
+def _search(axes: Axes, report: Report) -> bool:
+    """Rise of the val NLL, a dot a trial, those within the bound in colour."""
+    search = report.get("search")
+    if not search:
+        return False
+    whole = report["target"]["neurons_before"]
+    x = np.array([t["neurons"] / whole for t in search["trials"]], float)
+    y = np.array([number(t["rise"]) for t in search["trials"]], float)
+    axes.plot(x, y, color=_LINE, lw=1, zorder=1)
+    colours = [_ACCENT if t["within"] else _REST for t in search["trials"]]
+    axes.scatter(x, y, c=colours, s=22, zorder=2)
+    axes.axhline(search["bound"], color=_MARK, lw=1, ls="--")
+    right = axes.get_yaxis_transform()
+    axes.text(1, search["bound"], "bound", color=_MARK, va="bottom", ha="right", transform=right)
+    axes.set_xlabel("FFN neurons kept")
+    axes.set_ylabel("rise of the val NLL, nats")
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     return True

@@ -146,7 +146,10 @@ def _data(evidence: Evidence) -> dict[str, Any]:
 def _target(evidence: Evidence) -> dict[str, Any]:
     """What was asked, and what came out of it."""
     source = next(iter(evidence.measured.values())).parameters
-    plain: dict[str, Any] = {"asked": "", "neurons_before": 1, "neurons_after": 1, "params_after": source}
+    plain: dict[str, Any] = {
+        "asked": "", "shared_by": "", "loader": "transformers",
+        "neurons_before": 1, "neurons_after": 1, "params_after": source,
+    }  # fmt: skip
     totals = evidence.plan["totals"] if evidence.plan else plain
     after = totals["params_after"]
     return {
@@ -167,6 +170,7 @@ def _plan(plan: Mapping[str, Any] | None, folding: Mapping[str, Any] | None) -> 
     return {
         "plan": {"layers": layers, "warnings": plan["warnings"]},
         "curves": plan["curves"],
+        **({"search": plan["search"]} if "search" in plan else {}),
         **({"fold": {"layers": rows}} if rows else {}),
     }
 

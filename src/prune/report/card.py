@@ -61,11 +61,17 @@ def _use(report: Report, command: str) -> Iterator[str]:
     yield "  conversations were not, and pruning removes what the task's data did not use."
     yield "* Nothing was tested for safety or bias; assume the source's behaviour at best."
     yield from ("", "## Use", "", "```python")
-    yield "from transformers import AutoModelForCausalLM, AutoTokenizer"
+    ours = report["target"]["loader"] == "prune"
+    if ours:
+        yield "from prune.nn.model import load  # each layer has a width of its own"
+        yield "from transformers import AutoTokenizer"
+    else:
+        yield "from transformers import AutoModelForCausalLM, AutoTokenizer"
     yield ""
     yield 'folder = "."  # this folder'
     yield "tokenizer = AutoTokenizer.from_pretrained(folder)"
-    yield 'model = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")'
+    model = "load(folder)" if ours else 'AutoModelForCausalLM.from_pretrained(folder, dtype="auto")'
+    yield f"model = {model}"
     yield 'inputs = tokenizer("Hello", return_tensors="pt")'
     yield "print(tokenizer.decode(model.generate(**inputs, max_new_tokens=64)[0]))"
     yield "```"

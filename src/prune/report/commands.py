@@ -28,17 +28,22 @@ def next_commands(report: Report, source: str, data: str, output: str = "OUT") -
     base = {"source": source, "data": data}
     if report["passed"]:
         more = [_command(base, change, output) for change in _smaller(report)]
-        return [_load(output), *more]
+        return [_load(report, output), *more]
     if any(g["passed"] is False and g["value"] is None for g in report["gates"]):
         return []
     look = {**_same(report), "write_on_fail": "true"}
     return [_command(base, change, output) for change in (*_gentler(report), look)]
 
 
-def _load(output: str) -> str:
-    """Plain transformers is all a finished output needs."""
-    model = f'pipeline("text-generation", {json.dumps(output)})'
-    code = f'from transformers import pipeline; print({model}("Hello"))'
+def _load(report: Report, output: str) -> str:
+    """Plain transformers is all that most outputs need."""
+    folder = json.dumps(output)
+    if report["target"]["loader"] == "prune":
+        imports = "from transformers import AutoTokenizer, pipeline; from prune.nn.model import load"
+        what = f"load({folder}), tokenizer=AutoTokenizer.from_pretrained({folder})"
+    else:
+        imports, what = "from transformers import pipeline", folder
+    code = f'{imports}; print(pipeline("text-generation", {what})("Hello"))'
     return f"python -c {shlex.quote(code)}"
 
 

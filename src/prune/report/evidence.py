@@ -107,7 +107,13 @@ def _left_out(data: Mapping[str, Any]) -> Iterator[str]:
 def _work(report: Report) -> Iterator[tuple[str, str]]:
     target, codec = report["target"], report["codec"]
     kept, whole = words.count(target["neurons_after"]), words.count(target["neurons_before"])
-    yield "Target", f"{target['asked'] or 'none'}: {kept} of {whole} FFN neurons kept"
+    sharer = f", shared out by {target['shared_by']}" if target.get("shared_by") else ""
+    yield "Target", f"{target['asked'] or 'none'}: {kept} of {whole} FFN neurons kept{sharer}"
+    if search := report.get("search"):
+        yield (
+            "Search",
+            f"{len(search['trials'])} folds tried, bound {words.fixed(search['bound'])} nats on val",
+        )
     pruned, quantized = words.percent(target["share_pruned"]), words.percent(target["share_quantized"])
     yield "Parameters", f"{pruned} of the source's pruned, {quantized} of the output's quantized"
     if report.get("fold"):

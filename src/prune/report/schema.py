@@ -34,6 +34,8 @@ class Target(TypedDict):
     """What was asked (``ffn=0.75``; empty with no target) and what the plan made of it."""
 
     asked: str
+    shared_by: str  #: the part that gave each layer its width
+    loader: Literal["transformers", "prune"]  #: what loads the output
     neurons_before: int
     neurons_after: int
     params_before: int
@@ -95,6 +97,7 @@ class Report(TypedDict):
     target: Target
     plan: NotRequired[Mapping[str, Any]]
     curves: NotRequired[Mapping[str, Any]]
+    search: NotRequired[Mapping[str, Any]]
     fold: NotRequired[Mapping[str, Any]]
     codec: Mapping[str, Any]
     candidates: list[Candidate]

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prune.parts import ReadOut, build
+from prune.parts import Learns, Prices, ReadOut, Workbench, build
 from prune.stage import Job, Stage
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from prune.nn.model import LazyModel
+    from prune.nn.planning import Planner
+
+#: What decides a plan only where it runs the model.
+MEASURING = ("illuminate", "fold", "loss_on", "dtype", "device", "seed")
 
 
 class Plan(Stage):
     """Orders each layer's neurons, draws its refit-error curve, shares out the target."""
 
-    uses = ("ffn", "size", "ratio", "selector", "allocator", "plan", "save.widths", "codec.group", "threads")
-    tunes = ("threads",)
-    reads = ("source", "grams")
+    uses = ("ffn", "size", "ratio", "target", "selector", "allocator", "plan", "save", "codec.group",
+            *MEASURING, "stream", "threads")  # fmt: skip
+    tunes = ("stream", "threads")
+    reads = ("source", "answers", "grams")
     writes = ("plan",)
 
     def settle(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -30,48 +35,102 @@ class Plan(Stage):
 
         plan = dict(options["plan"])
         step = width_step(plan.pop("align"), options["codec.group"])
-        return {**options, "codec.group": None, "plan": plan | {"step": step}}
+        unused = () if measures(options) else MEASURING
+        kept = {k: v for k, v in options.items() if k not in unused}
+        return {**kept, "codec.group": None, "plan": plan | {"step": step}, "save": options["save"]["widths"]}
 
     def run(self, job: Job) -> dict[str, Any]:
         from prune.nn.gram import gram_facts
         from prune.nn.model import LazyModel
+        from prune.nn.open import open_model
         from prune.nn.planning import Planner
 
-        model = LazyModel(job.inputs["source"])
+        bench = (
+            _workbench(job, open_model(job.inputs["source"], job.options)) if measures(job.options) else None
+        )
+        model = bench.model if bench else LazyModel(job.inputs["source"])
         planner = Planner(model, job.options)
         planner.check()
+        if bench and isinstance(planner.selector, Learns):
+            planner.selector.learn(bench)
+        orders, curves = _survey(model, planner, job)
+        prices = bench and isinstance(planner.allocator, Prices)
+        costs = planner.allocator.price(bench, orders, planner.stops) if prices else None
         facts = gram_facts(job.inputs["grams"])
-        orders, curves = _survey(model, job)
-        widths = planner.widths(curves, facts["energy_train"])
-        keep = {str(i): o[:w].sort().values for i, (o, w) in enumerate(zip(orders, widths, strict=True))}
-        plan = planner.table(widths, curves, facts["tokens_train"])
-        _write(job.out / "plan", plan, keep)
+        planner.know(curves, facts["energy_train"], costs)
+        widths, found = _decide(planner, orders, bench, job)
+        plan = planner.table(widths, curves, facts["tokens_train"]) | found
+        _write(job.out / "plan", plan, orders, widths)
         for warning in plan["warnings"]:
             job.notice(warning)
         return dict(plan["totals"])
 
 
-def _survey(model: LazyModel, job: Job) -> tuple[list[Tensor], list[Tensor]]:
+def measures(options: Mapping[str, Any]) -> bool:
+    """Whether this plan runs the model: for its selector, its allocator or its target."""
+    selector, allocator = build(options["selector"]), build(options["allocator"])
+    searches = options["target"]["max_nll_rise"] is not None
+    return searches or isinstance(selector, Learns) or isinstance(allocator, Prices)
+
+
+def _workbench(job: Job, model: LazyModel) -> Workbench:
+    from prune.arithmetic import parse_bytes
+    from prune.data.calibration import texts
+
+    options = job.options["illuminate"]
+    widest = max(s.width for s in model.sites)
+    train, val = texts(job.inputs["answers"], options, widest, job.options["loss_on"])
+    return Workbench(
+        model=model,
+        train=train,
+        val=val,
+        window=options["window"],
+        grams=job.inputs["grams"],
+        seed=job.options["seed"],
+        budget=parse_bytes(job.options["stream"]["states"]),
+        scratch=job.out,
+        kept=job.keep,
+        progress=job.progress,
+        notice=job.notice,
+    )
+
+
+def _survey(model: LazyModel, planner: Planner, job: Job) -> tuple[list[Tensor], list[Tensor]]:
     """Order and refit-error curve of every layer."""
     from safetensors.torch import load_file
 
     from prune.nn.gram import gram_file
     from prune.nn.refit import error_curve
 
-    selector, orders, curves = build(job.options["selector"]), [], []
+    orders, curves = [], []
     for site in model.sites:
         gram = load_file(gram_file(job.inputs["grams"], site.layer))["train"]
-        weight = model.tensor(f"{site.read_out}.weight")
-        weight = weight.T.contiguous() if site.transposed else weight
-        orders.append(selector.order(ReadOut(site.layer, gram, weight)))
+        weight = model.read_out(site)
+        orders.append(planner.selector.order(ReadOut(site.layer, gram, weight)))
         curves.append(error_curve(gram, weight, orders[-1]))
         job.progress(site.layer + 1, len(model.sites))
     return orders, curves
 
 
-def _write(folder: Path, plan: Mapping[str, Any], keep: dict[str, Tensor]) -> None:
+def _decide(
+    planner: Planner, orders: Sequence[Tensor], bench: Workbench | None, job: Job
+) -> tuple[list[int], dict[str, Any]]:
+    """The widths under the target; with a search, its record."""
+    if planner.total is not None or bench is None:
+        return planner.widths(), {}
+    from prune.nn.folding import Evidence
+    from prune.nn.search import Search
+
+    evidence = Evidence(job.inputs["answers"], job.inputs["grams"])
+    widths, record = Search(bench, planner, orders, evidence, job.options).run()
+    return widths, {"search": record}
+
+
+def _write(folder: Path, plan: Mapping[str, Any], orders: Sequence[Tensor], widths: Sequence[int]) -> None:
     from safetensors.torch import save_file
+
+    from prune.nn.search import keep_sets
 
     folder.mkdir()
     (folder / "plan.json").write_text(json.dumps(plan, indent=1) + "\n")
-    save_file(keep, folder / "keep.safetensors")
+    save_file(keep_sets(orders, widths), folder / "keep.safetensors")

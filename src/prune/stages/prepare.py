@@ -23,6 +23,7 @@ class Prepare(Stage):
     files = ("teacher.model",)
     reads = ("source", "data")
     writes = ("answers",)
+    keeps = "answers"
 
     def run(self, job: Job) -> dict[str, Any]:
         from prune.data.records import is_finalized
