@@ -25,6 +25,11 @@ def logits(model):
         return model(input_ids=PROMPT).logits
 
 
+def greedy(model):
+    """What a model goes on with."""
+    return model.generate(PROMPT[:, :8], max_new_tokens=12, do_sample=False, pad_token_id=0)
+
+
 def scattered(count, seed=0):
     return torch.randperm(WIDTH, generator=torch.Generator().manual_seed(seed))[:count].sort().values
 
@@ -73,6 +78,7 @@ def test_cutting_dead_neurons_changes_no_logit(tmp_path, family, biased):
     out = cut(save_tiny(model, tmp_path / "source"), tmp_path / "out", [keep, keep])
     after = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32, trust_remote_code=False).eval()
     assert (logits(after) - before).abs().max() <= 1e-5
+    assert torch.equal(greedy(after), greedy(model))
     wrong = cut(tmp_path / "source", tmp_path / "wrong", [torch.arange(128)] * 2)
     assert (logits(load(wrong)) - before).abs().max() > 1e-3, "the first rows would have done as well"
     config = json.loads((out / "config.json").read_text())

@@ -26,7 +26,7 @@ def reference(folder, windows):
     sites = LazyModel(folder).sites
     seen = {s.layer: [] for s in sites}
     for site in sites:
-        keep = lambda _, args, found=seen[site.layer]: found.append(args[0][0])  # noqa: E731
+        keep = lambda _, args, found=seen[site.layer]: found.append(args[0].flatten(0, -2))  # noqa: E731
         model.get_submodule(site.read_out).register_forward_pre_hook(keep)
     with torch.no_grad():
         for window in windows:

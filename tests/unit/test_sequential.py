@@ -9,7 +9,7 @@ from prune.data.calibration import calibration
 from prune.data.records import read
 from prune.nn.model import LazyModel, load
 from prune.nn.refit import complement
-from prune.tiny import plant, save_tiny, tiny, tiny_model
+from prune.tiny import FAMILIES, plant, save_tiny, tiny, tiny_model
 
 torch.set_num_threads(1)
 RIDGE = 0.1
@@ -17,7 +17,7 @@ RIDGE = 0.1
 
 def trace(model, site, records):
     """Residual stream behind a layer and the read-out's input there, over all tokens, by a plain pass."""
-    layer = model.get_submodule(site.read_out.rsplit(".mlp.", 1)[0])
+    layer = model.get_submodule(site.read_out.split(".mlp.")[0].removesuffix(".fc2"))
     outs, ins = [], []
     hooks = [
         layer.register_forward_hook(lambda m, a, o: outs.append(o[0] if isinstance(o, tuple) else o)),
@@ -28,10 +28,10 @@ def trace(model, site, records):
             model(input_ids=torch.tensor([record.ids]))
     for hook in hooks:
         hook.remove()
-    return torch.cat([o[0] for o in outs]).double(), torch.cat([i[0] for i in ins]).double()
+    return tuple(torch.cat([t.flatten(0, -2) for t in seen]).double() for seen in (outs, ins))
 
 
-def slow_fold(source, data, keeps, families_norm):
+def slow_fold(source, data, keeps, norm, scale):
     """Layer by layer on whole models: solve for the read-out, write it in, go on."""
     dense, folded, lazy = load(source), load(source), LazyModel(source)
     train, _ = read(data, "train"), read(data, "val")
@@ -42,8 +42,8 @@ def slow_fold(source, data, keeps, families_norm):
         x_out, _ = trace(dense, site, train)
         out, a = trace(folded, site, train)
         rest = a[:, complement(keep, site.width)] @ weight[:, complement(keep, site.width)].T
-        if not families_norm:
-            rest = rest + x_out - out
+        if not norm:
+            rest = rest + (x_out - out) / scale
         kept = a[:, keep]
         gram, cross = kept.T @ kept / len(a), kept.T @ rest / len(a)
         ridge = RIDGE * gram.diagonal().mean()
@@ -56,7 +56,7 @@ def slow_fold(source, data, keeps, families_norm):
     return folded
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma3_text"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_it_is_the_slow_twin(tmp_path, family):
     source = tiny(tmp_path / "m", family)
     data = answers(tmp_path / "a", train=(200, 150, 90), val=(120, 60))
@@ -67,7 +67,9 @@ def test_it_is_the_slow_twin(tmp_path, family):
     )
     assert [r["choice"] for r in rows] == [f"ridge {RIDGE:g}"] * 2
     keeps = load_file(planned / "keep.safetensors")
-    twin, ours = slow_fold(source, data, keeps, family == "gemma3_text"), load(weights)
+    norm = family in ("gemma2", "gemma3_text", "olmo2")
+    scale = 0.3 if family == "granite" else 1.0
+    twin, ours = slow_fold(source, data, keeps, norm, scale), load(weights)
     ids = torch.tensor([read(data, "test")[0].ids])
     with torch.no_grad():
         one, two = twin(input_ids=ids).logits, ours(input_ids=ids).logits

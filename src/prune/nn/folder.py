@@ -82,9 +82,8 @@ def copied(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
 def kept_entries(source: LazyModel) -> dict[str, Spec]:
     """The source's tensors that an output keeps: all but a head that is the embedding once more."""
     used = {n for name in source.names for n in source.stored_names(name)}
-    head = (
-        set() if not source.tied else {n for n in source.checkpoint.entries if n.endswith("lm_head.weight")}
-    )
+    heads = ("lm_head.weight", "embed_out.weight") if source.tied else ()
+    head = {n for n in source.checkpoint.entries if n.endswith(heads)}
     return {n: (e.dtype, e.shape) for n, e in source.checkpoint.entries.items() if n in used or n not in head}
 
 

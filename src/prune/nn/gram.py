@@ -66,8 +66,7 @@ def layer_gram(stream: Stream, layer: int, batches: Iterable[int]) -> Gram:
     for b in batches:
         with calls_of(readout) as seen:
             stream.push(layer, b)
-        counted = stream.batches[b].counted.to(stream.model.device)
-        gram.add(*(t[counted] for t in seen[0]))
+        gram.add(*picked(seen[0], stream.batches[b].counted.to(stream.model.device)))
     return gram
 
 
@@ -82,13 +81,19 @@ def gram_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
+def picked(tensors: Iterable[Tensor], rows: Tensor) -> Iterator[Tensor]:
+    """The rows [n, …] of tensors [B, T, …] that a mask [B, T] picks; some families flatten B and T to one."""
+    return (t.flatten(0, -2)[rows.flatten()] for t in tensors)
+
+
 @contextmanager
 def calls_of(readout: Any) -> Iterator[list[tuple[Tensor, Tensor]]]:
     """Input a and output W a, without bias, of every call of a read-out while the context lasts."""
     seen: list[tuple[Tensor, Tensor]] = []
 
     def keep(module: Any, args: tuple[Tensor, ...], output: Tensor) -> None:
-        seen.append((args[0], output if module.bias is None else output - module.bias))
+        # a copy in both cases: some layers add to the output in place
+        seen.append((args[0], output.clone() if module.bias is None else output - module.bias))
 
     handle = readout.register_forward_hook(keep)
     try:

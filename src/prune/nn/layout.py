@@ -28,17 +28,32 @@ class Layout:
     read_out: str  #: W, [D, F]: its input is the activation a
     width_key: str = "intermediate_size"  #: config.json's key for F
     read_out_norm: bool = False  #: a norm stands between the read-out and the residual stream
+    scale_key: str | None = None  #: config.json's key for what the read-out's output is multiplied by
+    tuples: bool = False  #: a layer returns a tuple, the hidden states first
+    on_disk: tuple[tuple[str, str], ...] = ()  #: (how parameter names begin here, how they begin in files)
 
 
 _GATED = Layout("model.layers", (ReadIn("mlp.gate_proj"), ReadIn("mlp.up_proj")), "mlp.down_proj")
+_FOUR_H = Layout("transformer.h", (ReadIn("mlp.dense_h_to_4h"),), "mlp.dense_4h_to_h")
 
 #: ``model_type`` of config.json -> layout. A family is supported when it stands here and its test row passes.
 LAYOUTS = {
     "llama": _GATED,
     "qwen2": _GATED,
     "qwen3": _GATED,
+    "mistral": _GATED,
+    "smollm3": _GATED,
+    "stablelm": _GATED,
+    "granite": replace(_GATED, scale_key="residual_multiplier"),
+    "gemma2": replace(_GATED, read_out_norm=True),
     "gemma3_text": replace(_GATED, read_out_norm=True),
+    "olmo2": replace(_GATED, read_out_norm=True),
     "phi3": Layout("model.layers", (ReadIn("mlp.gate_up_proj", blocks=2),), "mlp.down_proj"),
+    "nemotron": replace(_GATED, read_ins=(ReadIn("mlp.up_proj"),)),
+    "phi": Layout("model.layers", (ReadIn("mlp.fc1"),), "mlp.fc2"),
+    "opt": Layout("model.decoder.layers", (ReadIn("fc1"),), "fc2", width_key="ffn_dim"),
+    "gpt_neox": replace(_FOUR_H, layers="gpt_neox.layers", on_disk=(("lm_head.", "embed_out."),)),
+    "falcon": replace(_FOUR_H, width_key="ffn_hidden_size", tuples=True),
     "gpt2": Layout("transformer.h", (ReadIn("mlp.c_fc"),), "mlp.c_proj", width_key="n_inner"),
 }
 

@@ -155,22 +155,27 @@ class LazyModel:
         return lambda _, stored: decode_packed(stored)
 
     def _match_names(self) -> dict[str, list[str]]:
-        """Parameter name -> names on disk. Some writers leave the base model's prefix out."""
+        """Parameter name -> names on disk."""
         on_disk = self.checkpoint.entries
-        prefix = self.model.base_model_prefix + "."
         head = set(_tied_names(self.model)) if self.tied else set()
         found: dict[str, list[str]] = {}
         for name, _ in self.model.named_parameters():
             if name in head:
                 continue
-            for spelled in (name, name.removeprefix(prefix), prefix + name):
-                if stored := _stored_as(spelled, on_disk):
-                    found[name] = stored
-                    break
-            else:
+            stored = next((s for n in self._spellings(name) if (s := _stored_as(n, on_disk))), None)
+            if stored is None:
                 raise UsageError(f"{self.folder}: the weights lack {name}")
+            found[name] = stored
         self._check_shapes(found)
         return found
+
+    def _spellings(self, name: str) -> Iterator[str]:
+        """How a parameter may be called on disk."""
+        base = self.model.base_model_prefix + "."
+        yield from (name, name.removeprefix(base), base + name)
+        for here, there in self.layout.on_disk:
+            if name.startswith(here):
+                yield there + name.removeprefix(here)
 
     def _check_shapes(self, found: Mapping[str, list[str]]) -> None:
         for name, stored in found.items():

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from .gram import calls_of
+from .gram import calls_of, picked
 from .layout import Site
 from .model import LazyModel
 from .narrow import folded
@@ -31,6 +31,7 @@ class SequentialFold:
         self, model: LazyModel, train: Sequence[Batch], val: Sequence[Batch], budget: int, scratch: Path
     ) -> None:
         self.model, self.split, self.count = model, len(train), len(train) + len(val)
+        self._scale = float(getattr(model.config, model.layout.scale_key or "", 1.0))
         every = [*train, *val]
         self._source = Stream(model, every, budget, scratch)
         self._folded = Stream(model, every, budget, scratch)
@@ -68,10 +69,10 @@ class SequentialFold:
             with calls_of(readout) as seen:
                 out = self._folded.run(site.layer, b)
             rows = self._source.batches[b].counted.to(self.model.device)
-            a, own = (t[rows].float() for t in seen[0])
+            a, own = (t.float() for t in picked(seen[0], rows))
             rest = a[:, drop] @ weight[:, drop].T
             if not self.model.layout.read_out_norm:  # behind a norm the residual stream is no linear target
-                rest += (self._source.states[b][rows] - out[rows]).float()
+                rest += (self._source.states[b][rows] - out[rows]).float() / self._scale
             sums.add(a[:, keep], rest, own)
         return sums
 

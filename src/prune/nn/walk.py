@@ -84,7 +84,7 @@ class Stream:
         The model's own forward, its layers handing on what the walk has: norms, soft caps, scales included.
         """
         one_token = torch.zeros((1, 1), dtype=torch.int64, device=self.model.device)
-        with _forwards(self.model.layers, lambda _: lambda *_, **__: hidden.unsqueeze(0)):
+        with self._forwards(lambda _: lambda *_, **__: hidden.unsqueeze(0)):
             logits: Tensor = self.model.model(input_ids=one_token, use_cache=False).logits
         return logits.reshape(-1, logits.shape[-1])
 
@@ -111,10 +111,22 @@ class Stream:
 
             return forward
 
-        with _forwards(self.model.layers, recorder):
+        with self._forwards(recorder):
             self.model.model.base_model(input_ids=ids.to(self.model.device), use_cache=False)
         self._calls.setdefault(ids.shape, calls)
         return first[0]
+
+    @contextmanager
+    def _forwards(self, make: Callable[[int], Callable[..., Tensor]]) -> Iterator[None]:
+        """Within, each layer returns what ``make(i)`` does; its other attributes stay for the model to read."""
+        for i, layer in enumerate(self.model.layers):
+            forward = make(i)
+            layer.forward = _as_tuple(forward) if self.model.layout.tuples else forward
+        try:
+            yield
+        finally:
+            for layer in self.model.layers:
+                del layer.forward
 
 
 def push_all(stream: Stream, done: Callable[[int, int], None] | None = None) -> None:
@@ -127,13 +139,5 @@ def push_all(stream: Stream, done: Callable[[int, int], None] | None = None) -> 
             done(i + 1, count)
 
 
-@contextmanager
-def _forwards(layers: nn.ModuleList, make: Callable[[int], Callable[..., Tensor]]) -> Iterator[None]:
-    """Within, each layer's forward is ``make(i)``; its other attributes stay readable for the model."""
-    for i, layer in enumerate(layers):
-        layer.forward = make(i)
-    try:
-        yield
-    finally:
-        for layer in layers:
-            del layer.forward
+def _as_tuple(forward: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, None]]:
+    return lambda *args, **kwargs: (forward(*args, **kwargs), None)
