@@ -108,13 +108,13 @@ class _Pieces:
         result = padded(site, result, self.pad_to) if self.pad_to else result
         return {names[name]: tensor for name, tensor in result.items()}
 
-    def _refit(self, site: Site, weight: Tensor, keep: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    def _refit(self, site: Site, weight: Tensor, keep: Tensor) -> tuple[Tensor | None, Tensor]:
         """Correction and bias shift of one layer; notes what was chosen."""
         weight = (weight.T if site.transposed else weight).float()
         best, plain, shift = self.way.refit(site, weight, keep, self.options["ridge"], self.options["refit"])
         self.rows.append(_row(site.layer, best, plain))
         self.progress(len(self.rows), len(self.model.sites))
-        return best.correction, shift if self.options["refit"] != "off" else None
+        return best.correction, shift
 
 
 def _row(layer: int, best: Any, plain: float) -> dict[str, Any]:

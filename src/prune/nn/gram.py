@@ -31,9 +31,7 @@ class Gram:
     def add(self, a: Tensor, output: Tensor) -> None:
         """Count tokens: read-out inputs [n, F] and outputs without bias [n, D], in any float dtype."""
         a = a.float()
-        for start in range(0, a.shape[1], BLOCK):
-            rows = a[:, start : start + BLOCK]
-            self._sum[start : start + BLOCK, start:] += rows.T @ a[:, start:]
+        add_outer(self._sum, a)
         self._mean += a.sum(0, dtype=torch.float64)
         self._energy += float(output.float().square().sum(dtype=torch.float64))
         self.tokens += len(a)
@@ -45,14 +43,25 @@ class Gram:
 
     def finish(self) -> tuple[Tensor, Tensor]:
         """Σ float32 [F, F] and the mean of a, float32 [F]; the sums are used up."""
-        total, width = self._sum, len(self._mean)
-        for start in range(0, width, BLOCK):
-            end = start + BLOCK
-            block = total[start:end, start:end]
-            block.copy_(torch.triu(block) + torch.triu(block, 1).T)
-            total[end:, start:end] = total[start:end, end:].T
         count = max(self.tokens, 1)
-        return total.div_(count).float(), (self._mean / count).float()
+        return mirror(self._sum).div_(count).float(), (self._mean / count).float()
+
+
+def add_outer(total: Tensor, a: Tensor) -> None:
+    """Add aᵀ a of float32 [n, F] to float64 [F, F], in blocks on and above the diagonal only."""
+    for start in range(0, a.shape[1], BLOCK):
+        rows = a[:, start : start + BLOCK]
+        total[start : start + BLOCK, start:] += rows.T @ a[:, start:]
+
+
+def mirror(total: Tensor) -> Tensor:
+    """What :func:`add_outer` summed, its lower half filled in place."""
+    for start in range(0, len(total), BLOCK):
+        end = start + BLOCK
+        block = total[start:end, start:end]
+        block.copy_(torch.triu(block) + torch.triu(block, 1).T)
+        total[end:, start:end] = total[start:end, end:].T
+    return total
 
 
 def layer_gram(stream: Stream, layer: int, batches: Iterable[int]) -> Gram:

@@ -30,7 +30,7 @@ class OneShotFold:
         gram = load_file(gram_file(self._grams, site.layer))
         solve, judge = (own_output(gram[split], weight.double(), keep) for split in ("train", "val"))
         best, plain = best_refit(solve, judge, self._energies[site.layer], ridges, mode)
-        return best, plain, bias_shift(weight, gram["mean"], keep, best.correction)
+        return best, plain, bias_shift(weight, gram["mean"], keep, best.correction) * (mode != "off")
 
     def close(self) -> None:
         """Nothing is held."""

@@ -118,7 +118,7 @@ class Stream:
 
     @contextmanager
     def _forwards(self, make: Callable[[int], Callable[..., Tensor]]) -> Iterator[None]:
-        """Within, each layer returns what ``make(i)`` does; its other attributes stay for the model to read."""
+        """Within, each layer returns what ``make(i)`` does; its attributes stay for the model to read."""
         for i, layer in enumerate(self.model.layers):
             forward = make(i)
             layer.forward = _as_tuple(forward) if self.model.layout.tuples else forward
