@@ -79,6 +79,24 @@ def nll(folder, data):
     return total / tokens, tokens
 
 
+def kl(source, folder, data):
+    """To the source, per generated token of the test answers, by plain forward passes."""
+    models = [
+        AutoModelForCausalLM.from_pretrained(f, dtype=torch.float32, trust_remote_code=False).eval()
+        for f in (source, folder)
+    ]
+    total, tokens = 0.0, 0
+    for record in records.read(data, "test"):
+        with torch.no_grad():
+            p, q = (
+                m(input_ids=torch.tensor([record.ids])).logits[0].double().log_softmax(-1) for m in models
+            )
+        span = slice(record.n_prompt - 1, -1)
+        total += float((p.exp() * (p - q)).sum(-1)[span].sum())
+        tokens += len(record.ids) - record.n_prompt
+    return total / tokens
+
+
 def test_every_candidate_scores_as_plain_transformers(tmp_path, made):
     seen = []
     facts, report, roles = evaluate(made, tmp_path / "o", seen=seen)
@@ -94,7 +112,12 @@ def test_every_candidate_scores_as_plain_transformers(tmp_path, made):
     assert rows["quant"]["params"] == rows["fold"]["params"] == report["target"]["params_after"]
     assert facts["nll"] == rows["quant"]["nll"] and facts["nll_source"] == rows["source"]["nll"]
     assert facts["bytes"] == rows["quant"]["bytes"]
-    assert rows["source"]["delta"] is None
+    assert rows["source"]["delta"] is None and rows["source"]["kl"] is None
+    for name, _, folder in roles[1:]:
+        assert rows[name]["kl"]["mean"] == pytest.approx(
+            kl(made["source"], folder, made["answers"]), rel=1e-3
+        )
+        assert 0 < rows[name]["kl"]["low"] <= rows[name]["kl"]["mean"] <= rows[name]["kl"]["high"]
     delta = rows["quant"]["delta"]
     assert delta["low"] <= rows["quant"]["nll"] - rows["source"]["nll"] <= delta["high"]
     assert seen[-1] == (3, 3) and [d for d, _ in seen] == sorted(d for d, _ in seen)
@@ -135,6 +158,14 @@ def test_general_text_and_compared_models(tmp_path, made):
     assert rows["other"]["nll"] == pytest.approx(nll(other, made["answers"])[0], rel=1e-5)
     assert all(1 < row["general_perplexity"] < 1000 for row in rows.values())
     assert all(row["generation"] is None for row in rows.values())
+    assert rows["other"]["kl"]["mean"] > rows["fold"]["kl"]["mean"] > 0
+
+
+def test_a_model_of_another_vocabulary_has_no_divergence(tmp_path, made):
+    other = tiny(tmp_path / "other", vocab_size=300)
+    _, report, _ = evaluate(made, tmp_path / "o", "fold", AS_IS, compare=[str(other)], prompts=0)
+    rows = {row["name"]: row for row in report["candidates"]}
+    assert rows["other"]["kl"] is None and rows["other"]["nll"] > 0 and rows["fold"]["kl"]
 
 
 def test_without_a_test_record_nothing_is_proved(tmp_path, made):

@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 class Scores:
     """What one candidate reached on the test records; entry i of each field belongs to record i."""
 
-    nll: Sequence[float]  #: summed NLL of the record's generated tokens, nats
+    nll: Sequence[float]  #: summed NLL (or KL divergence) of the record's generated tokens, nats
     tokens: Sequence[int]  #: how many tokens that sum covers
     prompts: Sequence[str]  #: prompt id: the samples of one prompt are not independent
 
@@ -52,6 +52,11 @@ class Interval:
 
     def as_dict(self) -> dict[str, Any]:
         return {k: v for k, v in asdict(self).items() if k != "why" or v}
+
+
+def interval(scores: Scores, seed: int = 0, draws: int = 2000) -> Interval:
+    """The mean per generated token, over resampled prompts."""
+    return _interval(scores.mean, [scores.by_prompt()], seed, draws)
 
 
 def delta_interval(candidate: Scores, source: Scores, seed: int = 0, draws: int = 2000) -> Interval:

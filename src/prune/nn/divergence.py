@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 import torch
 
@@ -14,8 +15,15 @@ from .windows import Text, targets
 def divergence(source: Stream, other: Stream, texts: Sequence[Text]) -> list[float]:
     """KL(source ‖ other) in nats, summed over the counted tokens of each text.
 
-    Both streams have walked the same batches to the end; what lies outside the layers of both is loaded.
+    Both streams have walked the same batches to the end.
     """
+    with ExitStack() as held:
+        for model in dict.fromkeys((source.model, other.model)):
+            held.enter_context(model.loaded(model.outside))
+        return _divergence(source, other, texts)
+
+
+def _divergence(source: Stream, other: Stream, texts: Sequence[Text]) -> list[float]:
     sums = [0.0] * len(texts)
     for b, batch in enumerate(source.batches):
         kl = torch.zeros(batch.ids.shape, dtype=torch.float64)

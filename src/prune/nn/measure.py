@@ -7,10 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .divergence import divergence
 from .generate import generate
 from .model import LazyModel
-from .nll import Score, score
-from .windows import Text
+from .nll import Score, score, scores
+from .walk import Stream, push_all
+from .windows import Text, batched
+
+WINDOW = 2048  # tokens; a longer text is scored in windows with half overlap
 
 
 @dataclass(frozen=True)
@@ -31,33 +35,66 @@ class Measured:
     parameters: int
     nbytes: int  #: of its weight files
     scores: list[Score]
+    kl: list[float] | None = None  #: to the source, summed over each text; None: of another vocabulary
     general: list[Score] = field(default_factory=list)
     answers: list[list[int]] = field(default_factory=list)
     stopped: list[bool] = field(default_factory=list)
     tokens_per_second: float | None = None
 
 
-def measure(
-    model: LazyModel, questions: Questions, *, budget: int, scratch: Path, done: Callable[[float], None]
-) -> Measured:
-    """Score and ask one candidate.
+class Examiner:
+    """Asks every candidate the same, the source first: the others are compared with it token by token."""
 
-    :param done: hears the share that is done, 0 to 1.
-    """
+    def __init__(self, questions: Questions, budget: int, scratch: Path) -> None:
+        self.questions, self.budget, self.scratch = questions, budget, scratch
+        self._source: Stream | None = None
 
-    def score_all(texts: Sequence[Text], base: float, share: float) -> list[Score]:
-        heard = lambda i, n: done(base + share * i / n)  # noqa: E731
-        return score(model, texts, window=2048, budget=budget, scratch=scratch, done=heard) if texts else []
+    def measure(self, model: LazyModel, done: Callable[[float], None]) -> Measured:
+        """Score and ask one candidate.
 
-    found = Measured(
-        sum(model.model.get_parameter(n).numel() for n in model.names),
-        sum((model.folder / f).stat().st_size for f in model.checkpoint.files),
-        score_all(questions.texts, 0.0, 0.3),
-        score_all(questions.general, 0.3, 0.2),
-    )
-    if questions.prompts:
-        _generate(model, questions, found, lambda share: done(0.5 + 0.5 * share))
-    return found
+        :param done: hears the share that is done, 0 to 1.
+        """
+        questions, general = self.questions, self.questions.general
+        found = Measured(
+            sum(model.model.get_parameter(n).numel() for n in model.names),
+            sum((model.folder / f).stat().st_size for f in model.checkpoint.files),
+            *self._scored(model, lambda i, n: done(0.3 * i / n)),
+        )
+        if general:
+            heard = lambda i, n: done(0.3 + 0.2 * i / n)  # noqa: E731
+            found.general = score(
+                model, general, window=WINDOW, budget=self.budget, scratch=self.scratch, done=heard
+            )
+        if questions.prompts:
+            _generate(model, questions, found, lambda share: done(0.5 + 0.5 * share))
+        return found
+
+    def close(self) -> None:
+        """Give the source's hidden states back."""
+        if self._source is not None:
+            self._source.close()
+
+    def _scored(
+        self, model: LazyModel, done: Callable[[int, int], None]
+    ) -> tuple[list[Score], list[float] | None]:
+        """NLL and KL divergence to the source, summed over each text."""
+        texts = self.questions.texts
+        stream = Stream(model, batched(texts, WINDOW, 4096), self.budget, self.scratch)
+        push_all(stream, done)
+        found = scores(stream, texts)
+        if self._source is None:
+            self._source = stream
+            stream.model = model.reopened()  # its head is all that is wanted from here on
+            return found, [0.0] * len(texts)
+        same = _vocabulary(model) == _vocabulary(self._source.model)
+        kl = divergence(self._source, stream, texts) if same else None
+        stream.close()
+        return found, kl
+
+
+def _vocabulary(model: LazyModel) -> int:
+    size: int = model.model.get_output_embeddings().weight.shape[0]
+    return size
 
 
 def _generate(model: LazyModel, questions: Questions, found: Measured, done: Callable[[float], None]) -> None:

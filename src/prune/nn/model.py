@@ -93,6 +93,10 @@ class LazyModel:
             for name in wanted:
                 _assign(self.model, name, torch.empty(self._shape(name), device="meta", dtype=self.dtype))
 
+    def reopened(self) -> LazyModel:
+        """The same folder, nothing of it loaded."""
+        return LazyModel(self.folder, self.dtype, self.device, self._decode)
+
     def pin(self) -> Any:
         """Load everything for good; returns the plain transformers model."""
         if not self._pinned:

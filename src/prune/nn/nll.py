@@ -37,14 +37,20 @@ def score(
     """The NLL of every text, in order. One longer than ``window`` is scored in windows with half overlap."""
     stream = Stream(model, batched(texts, window, batch_tokens), budget, scratch)
     push_all(stream, done)
+    found = scores(stream, texts)
+    stream.close()
+    return found
+
+
+def scores(stream: Stream, texts: Sequence[Text]) -> list[Score]:
+    """The NLL of every text, in order, of a stream that has walked their batches to the end."""
     sums = [0.0] * len(texts)
     counts = [0] * len(texts)
-    with model.loaded(model.outside):
+    with stream.model.loaded(stream.model.outside):
         for b in range(len(stream.batches)):
             for record, nll, tokens in _score_batch(stream, b, texts):
                 sums[record] += nll
                 counts[record] += tokens
-    stream.close()
     return [Score(s, n) for s, n in zip(sums, counts, strict=True)]
 
 

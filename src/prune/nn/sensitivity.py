@@ -92,8 +92,7 @@ def _one(
                     _push(other, i)
             else:
                 _push(other, i)
-    with model.loaded(model.outside):
-        lost = sum(divergence(final, other, texts))
+    lost = sum(divergence(final, other, texts))
     other.close()
     return lost
 

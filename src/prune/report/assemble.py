@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -176,13 +176,15 @@ def _plan(plan: Mapping[str, Any] | None, folding: Mapping[str, Any] | None) -> 
 
 
 def _candidates(evidence: Evidence, seed: int) -> list[dict[str, Any]]:
-    from prune.nn.bootstrap import delta_interval
+    from prune.nn.bootstrap import delta_interval, interval
 
     names = list(evidence.measured)
     rows = [_candidate(evidence, name) for name in names]
     first = evidence.scores(names[0])
     for row in rows[1:]:
         row["delta"] = delta_interval(evidence.scores(row["name"]), first, seed=seed).as_dict()
+        if (kl := evidence.measured[row["name"]].kl) is not None:
+            row["kl"] = interval(replace(first, nll=kl), seed=seed).as_dict()
     return rows
 
 
@@ -205,6 +207,7 @@ def _candidate(evidence: Evidence, name: str) -> dict[str, Any]:
         "params": found.parameters,
         "nll": nll,
         "delta": None,
+        "kl": None,
         "perplexity": _exp(nll),
         "records": len(found.scores),
         "tokens": sum(s.tokens for s in found.scores),

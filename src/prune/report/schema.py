@@ -44,8 +44,8 @@ class Target(TypedDict):
     share_quantized: float
 
 
-class Delta(TypedDict):
-    """NLL minus the source's, with a paired 95 % interval; no bounds where ``why`` says so."""
+class Mean(TypedDict):
+    """A mean per generated token with its 95 % interval; no bounds where ``why`` says so."""
 
     mean: float
     low: float | None
@@ -70,7 +70,8 @@ class Candidate(TypedDict):
     bytes: int
     params: int
     nll: float
-    delta: Delta | None
+    delta: Mean | None  #: NLL minus the source's, paired
+    kl: Mean | None  #: KL divergence from the source's next-token distributions
     perplexity: float
     records: int
     tokens: int

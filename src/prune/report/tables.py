@@ -39,6 +39,7 @@ _ALWAYS: dict[str, Callable[[Row], str]] = {
     "perplexity": lambda c: words.fixed(c["perplexity"]),
 }
 _WHERE_MEASURED: dict[str, Callable[[Row], str]] = {
+    "KL to source (95 %)": lambda c: "–" if c["role"] == "source" else words.mean(c["kl"]),
     "general perplexity": lambda c: words.fixed(c["general_perplexity"], 2),
     "loops": _loops,
     "length": _of("median_length_ratio", lambda x: words.fixed(x, 2)),
@@ -53,7 +54,7 @@ def candidate_table(report: Row, speed: Row | None) -> Table:
     if speed is not None:
         columns["tokens/s"] = lambda c: words.fixed(speed.get(c["name"]), 1)
     cells = {head: [show(c) for c in found] for head, show in columns.items()}
-    empty = [h for h in cells if h not in _ALWAYS and set(cells[h]) == {words.NOT_MEASURED}]
+    empty = [h for h in cells if h not in _ALWAYS and set(cells[h]) <= {words.NOT_MEASURED, "–"}]
     shown = [h for h in cells if h not in empty]
     return Table(shown, list(zip(*(cells[h] for h in shown), strict=True)), empty)
 

@@ -71,6 +71,14 @@ def delta(value: Mapping[str, Any] | None, bounds: bool = True) -> str:
     return f"{mean} ({fixed(value['low'], sign=True)} to {fixed(value['high'], sign=True)})"
 
 
+def mean(value: Mapping[str, Any] | None) -> str:
+    """``0.0166 (0.0121 to 0.0214)``."""
+    if value is None:
+        return NOT_MEASURED
+    text = fixed(value["mean"], 4)
+    return text if value["low"] is None else f"{text} ({fixed(value['low'], 4)} to {fixed(value['high'], 4)})"
+
+
 def smaller(before: float, after: float) -> str:
     """``51.0 % smaller`` or, honestly, ``3.2 % larger``."""
     share = 1 - after / before if before else 0.0

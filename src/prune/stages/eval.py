@@ -94,27 +94,23 @@ def _gather(job: Job) -> Evidence:
 
 def _measure(job: Job, evidence: Evidence, codec: Any) -> dict[str, Measured]:
     from prune.arithmetic import parse_bytes
-    from prune.nn.measure import measure
+    from prune.nn.measure import Examiner
     from prune.nn.open import open_model
 
     questions = evidence.questions(
         job.options["loss_on"], _general(evidence.tokenizer, job), job.inputs["source"]
     )
+    examiner = Examiner(questions, parse_bytes(job.options["stream"]["states"]), job.out)
     every = candidates(job)
     found: dict[str, Measured] = {}
     for i, (name, role, path) in enumerate(every):
         packed = role == "final" and not codec.idle
         model = open_model(path, job.options, codec.decode if packed else None)
-        found[name] = measure(
-            model,
-            questions,
-            budget=parse_bytes(job.options["stream"]["states"]),
-            scratch=job.out,
-            done=_share_of(job, i, len(every), name),
-        )
+        found[name] = examiner.measure(model, _share_of(job, i, len(every), name))
         rate = found[name].tokens_per_second
         job.progress(i + 1, len(every), candidate=name, **({"tokens_per_s": rate} if rate else {}))
         del model
+    examiner.close()
     return found
 
 
