@@ -4,6 +4,7 @@ PLUGINS: tuple[str, ...] = (
     "prune_plugins.selector.importance",
     "prune_plugins.selector.greedy",
     "prune_plugins.selector.obs",
+    "prune_plugins.selector.dtgma",
     "prune_plugins.allocator.uniform",
     "prune_plugins.allocator.curve",
     "prune_plugins.allocator.abs",

@@ -62,6 +62,52 @@ def narrowed(rooms: Sequence[Room], total: int, step: int, loss: Callable[[int, 
     return [ladder[k] for ladder, k in zip(ladders, at, strict=True)]
 
 
+def by_margin(rooms: Sequence[Room], values: Sequence[Sequence[float]], total: int, step: int) -> list[int]:
+    """As many of each layer as lie above one threshold over all values, within the rooms.
+
+    Counts are rounded up to a stop; then the stops whose best value is least leave until ``total`` holds, and
+    what is left of it goes to those whose best value is largest.
+
+    :param values: of each layer's neurons, descending.
+    :raises ValueError: where even the floors exceed ``total``.
+    """
+    ladders = [stops(r, step) for r in rooms]
+    pairs = list(zip(rooms, values, strict=True))
+    pooled = sorted((v for room, layer in pairs if not room.protected for v in layer), reverse=True)
+    left = max(0, total - sum(r.full for r in rooms if r.protected))
+    threshold = pooled[left] if left < len(pooled) else -math.inf
+    widths = [_stop_above(k, sum(v > threshold for v in x)) for k, x in zip(ladders, values, strict=True)]
+    while sum(widths) > total:
+        # (the best value that would leave, layer, the width below)
+        narrower = [(values[n][below], n, below) for n, below in enumerate(_below(ladders, widths)) if below]
+        if not narrower:
+            raise ValueError(f"the floors keep more than {total} neurons")
+        _, layer, width = min(narrower)
+        widths[layer] = width
+    while wider := [
+        (-values[n][widths[n]], n, above)
+        for n, above in enumerate(_above(ladders, widths))
+        if above and sum(widths) + above - widths[n] <= total
+    ]:
+        _, layer, width = min(wider)
+        widths[layer] = width
+    return widths
+
+
+def _stop_above(ladder: Sequence[int], count: int) -> int:
+    return next((w for w in ladder if w >= count), ladder[-1])
+
+
+def _below(ladders: Sequence[Sequence[int]], widths: Sequence[int]) -> list[int]:
+    """The next narrower stop of each layer, 0 where there is none."""
+    return [max((w for w in k if w < at), default=0) for k, at in zip(ladders, widths, strict=True)]
+
+
+def _above(ladders: Sequence[Sequence[int]], widths: Sequence[int]) -> list[int]:
+    """The next wider stop of each layer, 0 where there is none."""
+    return [min((w for w in k if w > at), default=0) for k, at in zip(ladders, widths, strict=True)]
+
+
 def cheapest(rooms: Sequence[Room], total: int) -> list[int]:
     """The widths of least summed ``cost`` whose sum does not exceed ``total``: exact dynamic programming.
 

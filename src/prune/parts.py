@@ -58,6 +58,10 @@ class Workbench:
     val: Sequence[Text]  #: records to judge by
     window: int  #: tokens a window
     grams: Path  #: illuminate's Gram matrices
+    rooms: Sequence[Room]  #: what each layer may become
+    total: int | None  #: neurons in all that the target leaves; None where a search is to find it
+    step: int  #: widths are multiples of it
+    same_width: bool  #: whether the layers must stay equally wide, for the file's sake
     seed: int
     budget: int  #: bytes of hidden states in memory; more goes to files in ``scratch``
     scratch: Path
@@ -70,7 +74,11 @@ class Workbench:
 class Learns(Protocol):
     """A selector that looks at the whole model first: ``learn`` is called once, before any ``order``."""
 
-    def learn(self, bench: Workbench) -> None: ...
+    history: Sequence[Mapping[str, Any]]  #: its curve: ``step``, ``nll``, ``val_nll`` and other figures
+
+    def learn(self, bench: Workbench) -> None:
+        """Train, measure; go on from what it left in ``bench.kept``."""
+        ...
 
 
 @runtime_checkable

@@ -42,6 +42,7 @@ _ALT = {
     "nll": "NLL of each candidate minus that of the source, with its interval",
     "widths": "FFN neurons kept and pruned in each layer",
     "curves": "Relative refit error of each layer against the width kept",
+    "learning": "NLL on train and, with the hard mask, on val, at each look of the selector's training",
     "search": "Rise of the val NLL of every fold that was tried, against the neurons kept",
 }
 
@@ -50,7 +51,7 @@ Report = Mapping[str, Any]
 
 def figures(report: Report) -> dict[str, str]:
     """``{name: inline SVG}`` of whatever the report has numbers for, of :data:`_ALT`."""
-    drawn = {"nll": _nll, "widths": _widths, "curves": _curves, "search": _search}
+    drawn = {"nll": _nll, "widths": _widths, "curves": _curves, "learning": _learning, "search": _search}
     found = {name: _draw(name, draw, report) for name, draw in drawn.items()}
     return {name: svg for name, svg in found.items() if svg}
 
@@ -176,4 +177,19 @@ def _search(axes: Axes, report: Report) -> bool:
     axes.set_xlabel("FFN neurons kept")
     axes.set_ylabel("rise of the val NLL, nats")
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    return True
+
+
+def _learning(axes: Axes, report: Report) -> bool:
+    """The training of a selector that learns: NLL on train and on val."""
+    rows = report.get("learning")
+    if not rows:
+        return False
+    steps = [row["step"] for row in rows]
+    for key, label, colour in (("nll", "train, soft gates", _REST), ("val_nll", "val, hard mask", _ACCENT)):
+        y = np.array([number(row[key]) for row in rows], float)
+        axes.plot(steps, y, color=colour, lw=1.4, marker="o", ms=3, label=label)
+    axes.figure.legend(loc="outside upper right", ncols=2)
+    axes.set_xlabel("step")
+    axes.set_ylabel("NLL, nats per token")
     return True

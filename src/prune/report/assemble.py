@@ -170,7 +170,7 @@ def _plan(plan: Mapping[str, Any] | None, folding: Mapping[str, Any] | None) -> 
     return {
         "plan": {"layers": layers, "warnings": plan["warnings"]},
         "curves": plan["curves"],
-        **({"search": plan["search"]} if "search" in plan else {}),
+        **{k: plan[k] for k in ("search", "learning") if k in plan},
         **({"fold": {"layers": rows}} if rows else {}),
     }
 

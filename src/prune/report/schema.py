@@ -99,6 +99,7 @@ class Report(TypedDict):
     plan: NotRequired[Mapping[str, Any]]
     curves: NotRequired[Mapping[str, Any]]
     search: NotRequired[Mapping[str, Any]]
+    learning: NotRequired[list[Mapping[str, Any]]]
     fold: NotRequired[Mapping[str, Any]]
     codec: Mapping[str, Any]
     candidates: list[Candidate]

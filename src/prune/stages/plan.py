@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prune.parts import Learns, Prices, ReadOut, Workbench, build
+from prune.parts import Learns, Prices, ReadOut, Shares, Workbench, build
 from prune.stage import Job, Stage
 
 if TYPE_CHECKING:
@@ -45,25 +45,38 @@ class Plan(Stage):
         from prune.nn.open import open_model
         from prune.nn.planning import Planner
 
-        bench = (
-            _workbench(job, open_model(job.inputs["source"], job.options)) if measures(job.options) else None
-        )
-        model = bench.model if bench else LazyModel(job.inputs["source"])
+        measuring, folder = measures(job.options), job.inputs["source"]
+        model = open_model(folder, job.options) if measuring else LazyModel(folder)
         planner = Planner(model, job.options)
         planner.check()
-        if bench and isinstance(planner.selector, Learns):
-            planner.selector.learn(bench)
+        bench = _workbench(job, model, planner) if measuring else None
+        found = _learnt(planner, bench)
         orders, curves = _survey(model, planner, job)
-        prices = bench and isinstance(planner.allocator, Prices)
-        costs = planner.allocator.price(bench, orders, planner.stops) if prices else None
         facts = gram_facts(job.inputs["grams"])
-        planner.know(curves, facts["energy_train"], costs)
-        widths, found = _decide(planner, orders, bench, job)
-        plan = planner.table(widths, curves, facts["tokens_train"]) | found
+        planner.know(curves, facts["energy_train"], _priced(planner, bench, orders))
+        widths, search = _decide(planner, orders, bench, job)
+        plan = planner.table(widths, curves, facts["tokens_train"]) | found | search
         _write(job.out / "plan", plan, orders, widths)
         for warning in plan["warnings"]:
             job.notice(warning)
         return dict(plan["totals"])
+
+
+def _learnt(planner: Planner, bench: Workbench | None) -> dict[str, Any]:
+    """Let a selector that learns do so; its curve."""
+    if bench is None or not isinstance(planner.selector, Learns):
+        return {}
+    planner.selector.learn(bench)
+    return {"learning": list(planner.selector.history)}
+
+
+def _priced(
+    planner: Planner, bench: Workbench | None, orders: Sequence[Tensor]
+) -> list[Sequence[float]] | None:
+    """What the allocator measured of every stop, where it is asked and measures anything."""
+    if bench is None or isinstance(planner.selector, Shares) or not isinstance(planner.allocator, Prices):
+        return None
+    return planner.allocator.price(bench, orders, planner.stops)
 
 
 def measures(options: Mapping[str, Any]) -> bool:
@@ -73,7 +86,7 @@ def measures(options: Mapping[str, Any]) -> bool:
     return searches or isinstance(selector, Learns) or isinstance(allocator, Prices)
 
 
-def _workbench(job: Job, model: LazyModel) -> Workbench:
+def _workbench(job: Job, model: LazyModel, planner: Planner) -> Workbench:
     from prune.arithmetic import parse_bytes
     from prune.data.calibration import texts
 
@@ -86,6 +99,10 @@ def _workbench(job: Job, model: LazyModel) -> Workbench:
         val=val,
         window=options["window"],
         grams=job.inputs["grams"],
+        rooms=planner.rooms,
+        total=planner.total,
+        step=planner.step,
+        same_width=job.options["save"]["widths"] == "uniform",
         seed=job.options["seed"],
         budget=parse_bytes(job.options["stream"]["states"]),
         scratch=job.out,
