@@ -9,11 +9,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import plugins
 from .config import RunConfig, conf_path
 from .doctext import Option, options
 from .errors import ExitCode
+
+if TYPE_CHECKING:
+    from .nn.layout import Layout
 
 NOTE = "<!-- Written by `python -m prune.docs`: edit the code it describes, not this page. -->"
 _HEAD = ("| option | type | default | meaning |", "| --- | --- | --- | --- |")
@@ -43,6 +47,52 @@ def option_page() -> str:
         "\n".join(_recipes()),
         *_parts(),
     )
+
+
+def family_page() -> str:
+    """``docs/families.md``: what is known of each family's layers, from the table that the code goes by."""
+    from .nn.layout import LAYOUTS
+
+    columns = (
+        "`model_type`",
+        "neurons come from",
+        "read-out",
+        "width in config.json",
+        "joins the residual stream",
+    )
+    head = (f"| {' | '.join(columns)} |", "| --- " * len(columns) + "|")
+    return _page(
+        "# Model families",
+        NOTE,
+        "What is compressed: the feed-forward block of every decoder layer. Attention, norms, embeddings, "
+        "head and a vision tower stay. A family that is not here is refused at once, by its class.",
+        "\n".join([*head, *(_family_row(name, LAYOUTS[name]) for name in sorted(LAYOUTS))]),
+        _SAVED,
+    )
+
+
+def _family_row(name: str, layout: Layout) -> str:
+    read_ins = " and ".join(f"`{r.module}`{' (gate over up)' * (r.blocks > 1)}" for r in layout.read_ins)
+    behind = "the output"
+    if layout.read_out_norm:
+        behind = "a norm of the output"
+    elif layout.scale_key:
+        behind = f"the output times `{layout.scale_key}`"
+    return f"| {name} | {read_ins} | `{layout.read_out}` | `{layout.width_key}` | {behind} |"
+
+
+_SAVED = """\
+How an output is saved, and what loads it:
+
+| `save.widths` | the file | loads with |
+| --- | --- | --- |
+| `uniform` | every layer at one width, the config key above set to it | what loads the source, as it is |
+| `padded` | different widths, zero rows and columns up to the widest | the same, at the widest layer's memory |
+| `exact` | different widths as they are, listed in the config key `ffn_widths` | `prune.nn.model.load(folder)` |
+
+Each row is held by the same test: cutting exactly the dead neurons of a tiny model changes no logit, in a folder that
+plain transformers loads and generates from; unequal widths reload exactly. `load` gives a plain transformers model; no
+code lies in the folder."""
 
 
 def _chosen(option: Option) -> Option:
@@ -94,7 +144,7 @@ def _page(*blocks: str) -> str:
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-PAGES = {"exit-codes.md": exit_codes, "options.md": option_page}
+PAGES = {"exit-codes.md": exit_codes, "families.md": family_page, "options.md": option_page}
 
 
 def main(folder: str = "docs") -> None:

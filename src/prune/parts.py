@@ -138,6 +138,7 @@ class Matrix:
     shape: tuple[int, int]  #: [rows, columns]; a row is an output, except where ``transposed``
     dtype: str  #: safetensors name
     transposed: bool = False  #: GPT-2's Conv1D keeps [in, out]
+    module: str = ""  #: what transformers calls the module, where not as the file does
 
 
 class Codec(Protocol):

@@ -13,22 +13,29 @@ _COMMON = {"vocab_size": VOCAB, "hidden_size": HIDDEN, "intermediate_size": WIDT
            "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
            "bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}  # fmt: skip
 
+_TEXT = {
+    **_COMMON,
+    "head_dim": 16,
+    "sliding_window": 16,
+    "layer_types": ["sliding_attention", "full_attention"],
+}
+_VISION = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+           "image_size": 28, "patch_size": 14}  # fmt: skip
+
 #: model_type -> what its config takes beside the common sizes
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {},
     "qwen2": {},
     "qwen3": {"head_dim": 16},
-    "gemma3_text": {
-        "head_dim": 16,
-        "sliding_window": 16,
-        "layer_types": ["sliding_attention", "full_attention"],
-    },
+    "gemma3_text": _TEXT,
     "mistral": {},
     "smollm3": {},
     "stablelm": {},
     "granite": {"residual_multiplier": 0.3},
     "gemma2": {"head_dim": 16, "sliding_window": 16},
     "olmo2": {},
+    "gemma3": {"text_config": _TEXT, "vision_config": _VISION, "mm_tokens_per_image": 4,
+               "image_token_index": 250, **dict.fromkeys(_COMMON)},
     "phi3": {},
     "nemotron": {},
     "phi": {},

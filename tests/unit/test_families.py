@@ -82,7 +82,10 @@ def test_cutting_dead_neurons_changes_no_logit(tmp_path, family, biased):
     wrong = cut(tmp_path / "source", tmp_path / "wrong", [torch.arange(128)] * 2)
     assert (logits(load(wrong)) - before).abs().max() > 1e-3, "the first rows would have done as well"
     config = json.loads((out / "config.json").read_text())
-    assert config[LAYOUTS[family].width_key] == 128 and not config.get("ffn_widths")
+    nested = config
+    for key in LAYOUTS[family].width_key.split("."):
+        nested = nested[key]
+    assert nested == 128 and not config.get("ffn_widths")
     if biased:
         assert config["mlp_bias"] is True
 

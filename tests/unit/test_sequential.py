@@ -67,7 +67,7 @@ def test_it_is_the_slow_twin(tmp_path, family):
     )
     assert [r["choice"] for r in rows] == [f"ridge {RIDGE:g}"] * 2
     keeps = load_file(planned / "keep.safetensors")
-    norm = family in ("gemma2", "gemma3_text", "olmo2")
+    norm = family in ("gemma2", "gemma3", "gemma3_text", "olmo2")
     scale = 0.3 if family == "granite" else 1.0
     twin, ours = slow_fold(source, data, keeps, norm, scale), load(weights)
     ids = torch.tensor([read(data, "test")[0].ids])

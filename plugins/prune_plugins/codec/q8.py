@@ -72,14 +72,14 @@ class Q8:
         by_group: dict[int, list[Matrix]] = {}
         for matrix in matrices:
             by_group.setdefault(self._fitting(matrix), []).append(matrix)
-        targets = {g: {_pattern(m.name) for m in members} for g, members in by_group.items()}
+        targets = {g: {_pattern(m) for m in members} for g, members in by_group.items()}
         shared = Counter(p for patterns in targets.values() for p in patterns)
         for (
             group,
             members,
         ) in by_group.items():  # a pattern must not span two groups: name such matrices one by one
             if any(shared[p] > 1 for p in targets[group]):
-                targets[group] = {"re:^" + re.escape(m.name.removesuffix(".weight")) + "$" for m in members}
+                targets[group] = {"re:^" + _either(m) + "$" for m in members}
         order = sorted(targets, reverse=True)
         groups = {f"group_{i}": _scheme(g, sorted(targets[g])) for i, g in enumerate(order)}
         return {
@@ -109,10 +109,16 @@ def _scheme(group: int, targets: list[str]) -> dict[str, Any]:
     return {"targets": targets, "weights": weights, "format": "pack-quantized"}
 
 
-def _pattern(name: str) -> str:
+def _pattern(matrix: Matrix) -> str:
     """One regular expression for the same matrix of every layer."""
-    module = re.escape(name.removesuffix(".weight"))
-    return "re:^" + re.sub(r"(?<=\\\.)\d+(?=\\\.)", r"\\d+", module) + "$"
+    return "re:^" + re.sub(r"(?<=\\\.)\d+(?=\\\.)", r"\\d+", _either(matrix)) + "$"
+
+
+def _either(matrix: Matrix) -> str:
+    """A regular expression for a module: as the file calls it or, where it differs, as transformers does."""
+    in_file = matrix.name.removesuffix(".weight")
+    names = [re.escape(n) for n in dict.fromkeys([in_file, matrix.module or in_file])]
+    return names[0] if len(names) == 1 else f"({'|'.join(names)})"
 
 
 @hookimpl

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ def write_folder(
 
     :param specs: every tensor of the output, {name on disk: (dtype, shape)}.
     :param pieces: (names on disk in the source to load together, what makes output tensors of them).
-    :param changes: keys to set in config.json; None removes a key.
+    :param changes: keys (dotted where nested) to set in config.json; None removes a key.
     """
     out.mkdir(parents=True, exist_ok=True)
     work = list(pieces)
@@ -67,11 +67,21 @@ def write_folder(
 
 def write_config(source: Path, out: Path, changes: Mapping[str, Any]) -> None:
     """config.json of ``source`` with some keys changed; where it came from is left out."""
-    config = read_json(source / "config.json") | dict(changes)
-    kept = {k: v for k, v in config.items() if v is not None or k not in changes}
-    for stale in FROM_WHERE:
-        kept.pop(stale, None)
-    (out / "config.json").write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
+    config = read_json(source / "config.json")
+    for key, value in (dict.fromkeys(FROM_WHERE) | dict(changes)).items():
+        _set(config, key.split("."), value)
+    (out / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n")
+
+
+def _set(config: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """Set, or with None remove, a nested key."""
+    *outer, name = path
+    for part in outer:
+        config = config.setdefault(part, {})
+    if value is None:
+        config.pop(name, None)
+    else:
+        config[name] = value
 
 
 def copied(tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -100,7 +110,7 @@ def matrices(model: LazyModel) -> dict[str, Matrix]:
         on_disk = model.stored_names(name)[0]
         rows, columns = model.model.get_parameter(name).shape
         dtype, transposed = model.checkpoint.entries[on_disk].dtype, isinstance(_module(model, name), Conv1D)
-        found[on_disk] = Matrix(on_disk, (rows, columns), dtype, transposed)
+        found[on_disk] = Matrix(on_disk, (rows, columns), dtype, transposed, name.removesuffix(".weight"))
     return found
 
 

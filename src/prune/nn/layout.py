@@ -47,6 +47,18 @@ LAYOUTS = {
     "granite": replace(_GATED, scale_key="residual_multiplier"),
     "gemma2": replace(_GATED, read_out_norm=True),
     "gemma3_text": replace(_GATED, read_out_norm=True),
+    "gemma3": replace(  # its text part; what lies outside the text layers is carried over as it is
+        _GATED,
+        layers="model.language_model.layers",
+        width_key="text_config.intermediate_size",
+        read_out_norm=True,
+        on_disk=(
+            ("model.language_model.", "language_model.model."),
+            ("model.vision_tower.", "vision_tower.vision_model."),
+            ("model.multi_modal_projector.", "multi_modal_projector."),
+            ("lm_head.", "language_model.lm_head."),
+        ),
+    ),
     "olmo2": replace(_GATED, read_out_norm=True),
     "phi3": Layout("model.layers", (ReadIn("mlp.gate_up_proj", blocks=2),), "mlp.down_proj"),
     "nemotron": replace(_GATED, read_ins=(ReadIn("mlp.up_proj"),)),

@@ -123,10 +123,16 @@ def _survey(model: LazyModel, planner: Planner, job: Job) -> tuple[list[Tensor],
     for site in model.sites:
         gram = load_file(gram_file(job.inputs["grams"], site.layer))["train"]
         weight = model.read_out(site)
-        orders.append(planner.selector.order(ReadOut(site.layer, gram, weight)))
+        orders.append(_dead_last(planner.selector.order(ReadOut(site.layer, gram, weight)), gram))
         curves.append(error_curve(gram, weight, orders[-1]))
         job.progress(site.layer + 1, len(model.sites))
     return orders, curves
+
+
+def _dead_last(order: Tensor, gram: Tensor) -> Tensor:
+    """Neurons that never fired go before any that did, however a selector breaks ties between useless ones."""
+    dead = gram.diagonal()[order] == 0
+    return order[dead.int().argsort(stable=True)]
 
 
 def _decide(
