@@ -87,7 +87,7 @@ How an output is saved, and what loads it:
 | `save.widths` | the file | loads with |
 | --- | --- | --- |
 | `uniform` | every layer at one width, the config key above set to it | what loads the source, as it is |
-| `padded` | different widths, zero rows and columns up to the widest | the same, at the widest layer's memory |
+| `padded` | different widths, zeros up to the widest | the same, as wide in memory as the widest |
 | `exact` | different widths as they are, listed in the config key `ffn_widths` | `prune.nn.model.load(folder)` |
 
 Each row is held by the same test: cutting exactly the dead neurons of a tiny model changes no logit, in a folder that

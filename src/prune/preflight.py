@@ -122,7 +122,9 @@ class _Look:
         from .nn.open import fits
 
         model.dtype = pick_dtype(self.cfg["dtype"], pick_device(self.cfg["device"]))
-        asked = "eval" in self.cfg["stages"] and not self.cfg["until"] and self.cfg["eval"]["prompts"] > 0
+        stages = self.cfg["stages"]
+        reached = stages[: stages.index(self.cfg["until"]) + 1] if self.cfg["until"] else stages
+        asked = "eval" in reached and self.cfg["eval"]["prompts"] > 0
         if asked and not fits(model, self.cfg["stream"]["resident"]):
             raise UsageError(
                 f"answering {self.cfg['eval']['prompts']} test prompts needs the source's weights in memory "
