@@ -52,7 +52,7 @@ def illuminate(source, data, out, notices=None, dtype="float32", **options):
     """The folder of Gram matrices, and the stage's facts."""
     settings = {"illuminate": asdict(IlluminateOptions()) | options, "stream": STREAM}
     facts = Illuminate().run(
-        job(out, {"source": source, "answers": data}, {**settings, "dtype": dtype, "device": "cpu"}, notices)
+        job(out, {"weights": source, "answers": data}, {**settings, "dtype": dtype, "device": "cpu"}, notices)
     )
     return out / "grams", facts
 
@@ -76,7 +76,7 @@ def plan_options(
 
 def plan(source, grams, out, notices=None, data=None, **options):
     """The plan's folder, and the plan; one that runs the model needs the teacher ``data``."""
-    inputs = {"source": source, "grams": grams, "answers": data}
+    inputs = {"weights": source, "grams": grams, "answers": data}
     Plan().run(job(out, inputs, plan_options(**options), notices))
     return out / "plan", json.loads((out / "plan" / "plan.json").read_text())
 
@@ -88,7 +88,7 @@ def fold(source, grams, planned, out, widths="uniform", data=None, **options):
         "fold": asdict(FoldOptions()) | how | options, "save": {"widths": widths, "shard": "5GB"},
         "illuminate": asdict(IlluminateOptions()), "dtype": "float32", "device": "cpu", "stream": STREAM,
     }  # fmt: skip
-    inputs = {"source": source, "grams": grams, "plan": planned, "answers": data}
+    inputs = {"weights": source, "grams": grams, "plan": planned, "answers": data}
     Fold().run(job(out, inputs, settings))
     return out / "weights", json.loads((out / "folding").read_text())["layers"]
 

@@ -13,6 +13,7 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 from . import ranges
 from .errors import UsageError, hint
 from .options import (
+    BakeOptions,
     EvalOptions,
     FoldOptions,
     IlluminateOptions,
@@ -38,6 +39,7 @@ class RunConfig:
     codec: Any = MISSING  # how a weight matrix is stored
     teacher: Any = MISSING  # who answers the prompts
     illuminate: IlluminateOptions = field(default_factory=IlluminateOptions)
+    bake: BakeOptions = field(default_factory=BakeOptions)
     plan: PlanOptions = field(default_factory=PlanOptions)
     fold: FoldOptions = field(default_factory=FoldOptions)
     save: SaveOptions = field(default_factory=SaveOptions)

@@ -88,11 +88,11 @@ How an output is saved, and what loads it:
 | --- | --- | --- |
 | `uniform` | every layer at one width, the config key above set to it | what loads the source, as it is |
 | `padded` | different widths, zeros up to the widest | the same, as wide in memory as the widest |
-| `exact` | different widths as they are, listed in the config key `ffn_widths` | `prune.nn.model.load(folder)` |
+| `exact` | different widths as they are, in the config key `ffn_widths` | `prune.nn.model.load(folder)` |
 
 Each row is held by the same test: cutting exactly the dead neurons of a tiny model changes no logit, in a folder that
-plain transformers loads and generates from; unequal widths reload exactly. `load` gives a plain transformers model; no
-code lies in the folder."""
+plain transformers loads and generates from; unequal widths reload exactly. `load` gives a plain transformers model,
+and no code lies in the folder."""
 
 
 def _chosen(option: Option) -> Option:

@@ -21,6 +21,16 @@ class IlluminateOptions:
 
 
 @dataclass
+class BakeOptions:
+    steps: int = 60  # of training the gates; six forward passes' FLOPs over the tokens of each
+    tokens: int = 1024  # a step
+    rate: float = 0.1  # of Adam, on the logits of the gates
+    l1: float = 0.001  # slight pressure toward closed gates: none of them need close
+    every: int = 15  # steps between two looks at val; the best gates seen there are taken
+    val_tokens: int = 4096  # of val, at every look
+
+
+@dataclass
 class PlanOptions:
     protect_first: int = 0  # first layers kept whole: protecting edges cost more than it saved where measured
     protect_last: int = 0  # last layers kept whole

@@ -57,17 +57,17 @@ class Workbench:
     train: Sequence[Text]  #: records to learn from; the span that ``loss_on`` counts
     val: Sequence[Text]  #: records to judge by
     window: int  #: tokens a window
-    grams: Path  #: illuminate's Gram matrices
-    rooms: Sequence[Room]  #: what each layer may become
-    total: int | None  #: neurons in all that the target leaves; None where a search is to find it
-    step: int  #: widths are multiples of it
-    same_width: bool  #: whether the layers must stay equally wide, for the file's sake
     seed: int
     budget: int  #: bytes of hidden states in memory; more goes to files in ``scratch``
     scratch: Path
     kept: Path  #: folder of this very measurement that outlives an interruption
     progress: Callable[..., None]  #: ``progress(done, total, **figures)``
     notice: Callable[[str], None]
+    grams: Path = Path()  #: illuminate's Gram matrices
+    rooms: Sequence[Room] = ()  #: what each layer may become
+    total: int | None = None  #: neurons in all that the target leaves; None where a search is to find it
+    step: int = 1  #: widths are multiples of it
+    same_width: bool = False  #: whether the layers must stay equally wide, for the file's sake
 
 
 @runtime_checkable

@@ -66,7 +66,7 @@ def test_a_file_of_states_gives_the_same_bytes(tmp_path, source):
             "dtype": "float32",
             "device": "cpu",
         }
-        Illuminate().run(job(tmp_path / name, {"source": source, "answers": data}, options))
+        Illuminate().run(job(tmp_path / name, {"weights": source, "answers": data}, options))
         for file in one.iterdir():
             assert (tmp_path / name / "grams" / file.name).read_bytes() == file.read_bytes()
         assert not list((tmp_path / name).glob("states-*"))

@@ -27,7 +27,7 @@ def bench(tmp_path):
     (tmp_path / "k").mkdir()
     return Workbench(
         model=LazyModel(source), train=train, val=val, window=2048, grams=grams,
-        rooms=[], total=None, step=16, same_width=False, seed=0, budget=10**9,
+        step=16, seed=0, budget=10**9,
         scratch=tmp_path, kept=tmp_path / "k", progress=lambda *_, **__: None, notice=print,
     )  # fmt: skip
 

@@ -32,8 +32,8 @@ def bench_of(source, folder):
     train, val = texts(data, {"window": 2048, "tokens": 0}, WIDTH, "generated")
     (folder / "k").mkdir()
     return Workbench(
-        model=LazyModel(source), train=train, val=val, window=2048, grams=folder, rooms=[], total=None,
-        step=16, same_width=False, seed=0, budget=10**9, scratch=folder, kept=folder / "k",
+        model=LazyModel(source), train=train, val=val, window=2048, step=16,
+        seed=0, budget=10**9, scratch=folder, kept=folder / "k",
         progress=lambda *_, **__: None, notice=print,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from prune import hookimpl
 
-NAMES = ("convert", "prepare", "illuminate", "plan", "fold", "heal", "quant", "eval")
+NAMES = ("convert", "prepare", "bake", "illuminate", "plan", "fold", "heal", "quant", "eval")
 
 
 def _options(name: str) -> type:

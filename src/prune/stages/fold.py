@@ -13,7 +13,7 @@ class Fold(Stage):
 
     uses = ("fold", "save", "illuminate", "dtype", "device", "stream", "threads")
     tunes = ("stream", "threads")
-    reads = ("source", "answers", "grams", "plan")
+    reads = ("weights", "answers", "grams", "plan")
     writes = ("weights", "folding")
 
     def run(self, job: Job) -> dict[str, Any]:
@@ -23,7 +23,7 @@ class Fold(Stage):
         from prune.nn.open import open_model
 
         rows = fold(
-            open_model(job.inputs["source"], job.options),
+            open_model(job.inputs["weights"], job.options),
             load_file(job.inputs["plan"] / "keep.safetensors"),
             Evidence(job.inputs["answers"], job.inputs["grams"]),
             job.out / "weights",

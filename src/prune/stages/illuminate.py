@@ -19,7 +19,7 @@ class Illuminate(Stage):
 
     uses = ("illuminate", "dtype", "device", "stream", "threads")
     tunes = ("stream", "threads")
-    reads = ("source", "answers")
+    reads = ("weights", "answers")
     writes = ("grams",)
     version = 2
 
@@ -29,7 +29,7 @@ class Illuminate(Stage):
         from prune.nn.open import open_model
         from prune.nn.walk import Stream
 
-        model = open_model(job.inputs["source"], job.options)
+        model = open_model(job.inputs["weights"], job.options)
         widest = max(s.width for s in model.sites)
         train, val = calibration(job.inputs["answers"], job.options["illuminate"], widest)
         budget = parse_bytes(job.options["stream"]["states"])

@@ -26,7 +26,7 @@ class Plan(Stage):
     uses = ("ffn", "size", "ratio", "target", "selector", "allocator", "plan", "save", "codec.group",
             *MEASURING, "stream", "threads")  # fmt: skip
     tunes = ("stream", "threads")
-    reads = ("source", "answers", "grams")
+    reads = ("weights", "answers", "grams")
     writes = ("plan",)
 
     def settle(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -45,7 +45,7 @@ class Plan(Stage):
         from prune.nn.open import open_model
         from prune.nn.planning import Planner
 
-        measuring, folder = measures(job.options), job.inputs["source"]
+        measuring, folder = measures(job.options), job.inputs["weights"]
         model = open_model(folder, job.options) if measuring else LazyModel(folder)
         planner = Planner(model, job.options)
         planner.check()
@@ -87,28 +87,16 @@ def measures(options: Mapping[str, Any]) -> bool:
 
 
 def _workbench(job: Job, model: LazyModel, planner: Planner) -> Workbench:
-    from prune.arithmetic import parse_bytes
-    from prune.data.calibration import texts
+    from prune.nn.open import workbench
 
-    options = job.options["illuminate"]
-    widest = max(s.width for s in model.sites)
-    train, val = texts(job.inputs["answers"], options, widest, job.options["loss_on"])
-    return Workbench(
-        model=model,
-        train=train,
-        val=val,
-        window=options["window"],
+    return workbench(
+        job,
+        model,
         grams=job.inputs["grams"],
         rooms=planner.rooms,
         total=planner.total,
         step=planner.step,
         same_width=job.options["save"]["widths"] == "uniform",
-        seed=job.options["seed"],
-        budget=parse_bytes(job.options["stream"]["states"]),
-        scratch=job.out,
-        kept=job.keep,
-        progress=job.progress,
-        notice=job.notice,
     )
 
 
