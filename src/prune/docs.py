@@ -90,9 +90,9 @@ How an output is saved, and what loads it:
 | `padded` | different widths, zeros up to the widest | the same, as wide in memory as the widest |
 | `exact` | different widths as they are, in the config key `ffn_widths` | `prune.nn.model.load(folder)` |
 
-Each row is held by the same test: cutting exactly the dead neurons of a tiny model changes no logit, in a folder that
-plain transformers loads and generates from; unequal widths reload exactly. `load` gives a plain transformers model,
-and no code lies in the folder."""
+Each row is held by the same test: cutting exactly the dead neurons of a tiny model changes no logit, in
+a folder that plain transformers loads and generates from; unequal widths reload exactly. `load` gives a
+plain transformers model, and no code lies in the folder."""
 
 
 def _chosen(option: Option) -> Option:

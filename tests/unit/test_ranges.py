@@ -11,6 +11,8 @@ from prune.parts import build
 
 GROUPS = {
     "illuminate": options.IlluminateOptions,
+    "target": options.TargetOptions,
+    "bake": options.BakeOptions,
     "plan": options.PlanOptions,
     "fold": options.FoldOptions,
     "save": options.SaveOptions,
@@ -28,7 +30,7 @@ BASE = ("source=m", "data=p.jsonl", "output=o", "ffn=0.75")
 
 def test_no_option_is_without_a_range():
     leaves = {f"{group}.{f.name}" for group, cls in GROUPS.items() for f in fields(cls)}
-    assert leaves == (leaves & {*ranges.CHOICES, *ranges.NUMBERS, *ranges.SIZES}) | ANYTHING
+    assert leaves == (leaves & {*ranges.CHOICES, *ranges.NUMBERS, *ranges.PARSED}) | ANYTHING
 
 
 def test_the_defaults_pass(config):
@@ -36,9 +38,9 @@ def test_the_defaults_pass(config):
 
 
 BAD = [
-    *(f"{key}=foo" for key in (*ranges.CHOICES, *ranges.SIZES)),
+    *(f"{key}=foo" for key in (*ranges.CHOICES, *ranges.PARSED)),
     *(f"{key}={least - 1:g}" for key, (least, _) in ranges.NUMBERS.items()),
-    "plan.min_width=1.5", "plan.min_width=nan", "fold.ridge=[]", "fold.ridge=[0.1,-1]", "fold.ridge=[nan]",
+    "target.max_nll_rise=0", "target.max_nll_rise=-5%", "plan.min_width=1.5", "plan.min_width=nan", "fold.ridge=[]", "fold.ridge=[0.1,-1]", "fold.ridge=[nan]",
     "fold.ridge=[inf]", "ffn=0", "ffn=nan", "ffn=inf", "ffn=-1",
 ]  # fmt: skip
 
@@ -46,8 +48,9 @@ BAD = [
 @pytest.mark.parametrize("argument", BAD)
 def test_a_value_out_of_range_is_refused_by_name(config, argument):
     key = argument.partition("=")[0]
+    others = ("ffn=null",) if key.startswith("target.") else ()
     with pytest.raises(UsageError, match=rf"^{key}[=:].*give"):
-        check(config(*BASE, argument))
+        check(config(*BASE, *others, argument))
 
 
 GOOD = [
