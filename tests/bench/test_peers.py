@@ -73,3 +73,17 @@ def test_slicegpt_stays_within_the_parameters_of_the_cut_model(model, batches):
     hidden = model.model.embed_tokens.weight.shape[1]
     assert allowed * (1 - 2 / hidden) - 200 < model.num_parameters() <= allowed
     assert logits(model, batches).isfinite().all()
+
+
+def test_torch_pruning_keeps_the_groups_of_largest_norm(model, batches):
+    skip_absent("torch-pruning")
+    kept = []
+    for layer in model.model.layers:
+        mlp = layer.mlp
+        squares = sum(
+            w.square().sum(1) for w in (mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight.T)
+        )
+        kept.append(mlp.down_proj.weight[:, squares.topk(80).indices.sort().values].clone())
+    PEERS["torch-pruning"](model, batches, 80)
+    for layer, expected in zip(model.model.layers, kept, strict=True):
+        assert torch.equal(layer.mlp.down_proj.weight, expected)
