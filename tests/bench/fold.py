@@ -6,7 +6,7 @@ MODEL is a model folder of the Llama kind; DATA prompts or a finalized set, as `
 codec, no heal, no finetuning. NLL and KL to the source are in nats per answer token of the test records, with
 95 % intervals from a bootstrap over records. All that is made lies in OUT; a cell with a line in
 OUT/results.jsonl is not computed again.
-``torch-pruning`` wants ``pip install torch-pruning``.
+It wants ``pip install psutil torch-pruning``.
 """
 
 import argparse
@@ -140,12 +140,14 @@ def arguments():
     parser.add_argument("--widths", type=listed, default=["0.75", "0.5", "0.25"], help="fractions of the FFN")
     parser.add_argument("--selectors", type=listed, default=["importance", "greedy", "obs"])
     parser.add_argument("--modes", type=listed, default=["oneshot", "sequential"])
-    parser.add_argument("--peers", type=listed, default=list(PEERS), help="default: all")
+    parser.add_argument("--peers", type=listed, default=["all"], help=", ".join(PEERS))
     parser.add_argument("--tokens", type=int, default=20480, help="that calibrate")
     parser.add_argument("--align", type=int, default=64, help="widths are multiples of it")
     parser.add_argument("--set", nargs="*", default=[], help="options of prune, as teacher.batch=64")
     parser.add_argument("--print", action="store_true", help="the tables of what is done, nothing more")
-    return parser.parse_args()
+    asked = parser.parse_args()
+    asked.peers = list(PEERS) if asked.peers == ["all"] else asked.peers
+    return asked
 
 
 def main():

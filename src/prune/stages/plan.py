@@ -118,7 +118,7 @@ def _survey(model: LazyModel, planner: Planner, job: Job) -> tuple[list[Tensor],
 
 
 def _dead_last(order: Tensor, gram: Tensor) -> Tensor:
-    """Neurons that never fired go before any that did, however a selector breaks ties between useless ones."""
+    """Neurons that never fired go before any that did, however a selector breaks ties."""
     dead = gram.diagonal()[order] == 0
     return order[dead.int().argsort(stable=True)]
 
