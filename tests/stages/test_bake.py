@@ -18,9 +18,9 @@ torch.set_num_threads(1)
 
 def baked(source, data, out, notices=None):
     options = {
-        "bake": asdict(BakeOptions()) | {"steps": 2, "tokens": 64, "every": 1}, "save.shard": "5GB", "seed": 0,
-        "illuminate": asdict(IlluminateOptions()), "loss_on": "generated", "dtype": "float32", "device": "cpu",
-        "stream": STREAM,
+        "bake": asdict(BakeOptions()) | {"steps": 2, "tokens": 64, "every": 1}, "save.shard": "5GB",
+        "seed": 0, "illuminate": asdict(IlluminateOptions()), "loss_on": "generated", "dtype": "float32",
+        "device": "cpu", "stream": STREAM,
     }  # fmt: skip
     facts = Bake().run(job(out, {"weights": source, "answers": data}, options, notices))
     return out / "weights", facts

@@ -40,7 +40,8 @@ def test_the_defaults_pass(config):
 BAD = [
     *(f"{key}=foo" for key in (*ranges.CHOICES, *ranges.PARSED)),
     *(f"{key}={least - 1:g}" for key, (least, _) in ranges.NUMBERS.items()),
-    "target.max_nll_rise=0", "target.max_nll_rise=-5%", "plan.min_width=1.5", "plan.min_width=nan", "fold.ridge=[]", "fold.ridge=[0.1,-1]", "fold.ridge=[nan]",
+    "target.max_nll_rise=0", "target.max_nll_rise=-5%",
+    "plan.min_width=1.5", "plan.min_width=nan", "fold.ridge=[]", "fold.ridge=[0.1,-1]", "fold.ridge=[nan]",
     "fold.ridge=[inf]", "ffn=0", "ffn=nan", "ffn=inf", "ffn=-1",
 ]  # fmt: skip
 
