@@ -5,7 +5,6 @@ import torch
 
 from prune.arithmetic import parse_bytes
 from prune.errors import UsageError
-from prune.nn import device as module
 from prune.nn.device import free_memory, pick_device, pick_dtype
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
