@@ -205,7 +205,7 @@ class _Execution:
 
 def _keep(step: Step) -> Path:
     """Where a step puts what a run after an interruption goes on from."""
-    return step.dir.with_name(step.stage.keeps or f"{step.dir.name}.kept")
+    return step.dir.with_name(step.stage.keeps or f".{step.dir.name}.kept")
 
 
 def _forced(cfg: Mapping[str, Any], wiring: Wiring) -> set[Path]:
