@@ -4,6 +4,7 @@ import pytest
 
 from prune.errors import UsageError
 from prune.nn.budget import Budget, budget_of, check_reach, kept_neurons, rooms_of
+from prune.nn.layout import LAYOUTS
 from prune.nn.model import LazyModel
 from prune.nn.skeleton import skeleton
 from prune.parts import Room
@@ -16,6 +17,12 @@ def counted(model):
     return sum(p.numel() for p in model.parameters())  # torch counts a shared head once
 
 
+def at(family, width):
+    """What a family's config takes to have FFNs of a width."""
+    key, _, nested = LAYOUTS[family].width_key.partition(".")
+    return {key: FAMILIES[family][key] | {nested: width} if nested else width}
+
+
 @pytest.fixture(scope="module", params=FAMILIES)
 def source(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("b") / "m"
@@ -25,10 +32,9 @@ def source(request, tmp_path_factory):
 def test_parameters_at_any_width_are_those_of_such_a_model(source):
     family, model = source
     budget = budget_of(model)
-    key = "n_inner" if family == "gpt2" else "intermediate_size"
     assert budget.full == (WIDTH, WIDTH)
     for width in (WIDTH, 128, 16):
-        assert budget.parameters([width] * 2) == counted(tiny_model(family, **{key: width}))
+        assert budget.parameters([width] * 2) == counted(tiny_model(family, **at(family, width)))
     narrow = skeleton(model.config, [128, 48])
     assert budget.parameters([128, 48]) == counted(narrow) - counted(skeleton(model.config)) + counted(
         tiny_model(family)
