@@ -30,6 +30,11 @@ class TestObs(SelectorContract):
     selector = "obs"
 
 
+class TestDtgma(SelectorContract):
+    selector = "dtgma"
+    options = {"steps": 2, "tokens": 64, "every": 1, "val_tokens": 40}  # noqa: RUF012
+
+
 class TestUniform(AllocatorContract):
     allocator = "uniform"
 

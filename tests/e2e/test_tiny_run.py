@@ -63,6 +63,19 @@ def test_another_target_computes_plan_to_eval_alone(undisturbed):
     assert cached == {"prepare", "illuminate"} and did(ended).keys() == set(STAGES)
 
 
+def test_baked_weights_are_what_is_pruned_and_the_source_stays_the_reference(undisturbed, report):
+    stages = "stages=[prepare,bake,illuminate,plan,fold,quant,eval]"
+    ended = shell(undisturbed, *RUN, stages, "bake.steps=2", "bake.every=1", "output=baked")
+    assert ended.code == 0, ended.err
+    assert {stage for stage, how in did(ended).items() if how == "cached"} == {"prepare"}
+    found = json.loads((undisturbed / "baked" / "report.json").read_text())
+    assert [c["name"] for c in found["candidates"]][:2] == ["source", "bake"]
+    assert candidate(found, "source")["nll"] == candidate(report, "source")["nll"]
+    assert nll(undisturbed / "baked", read(step(undisturbed / ".prune", "prepare") / "answers", "test")) == (
+        pytest.approx(candidate(found, "final")["nll"], rel=0.005)
+    )
+
+
 def test_a_sweep_shares_steps_goes_on_past_a_failure_and_prints_its_table(place):
     folder = place("sweep")
     common = [a for a in RUN if a.partition("=")[0] not in ("ffn", "codec", "output")]

@@ -1,6 +1,8 @@
 """The gates of dtgma: gradients against plain autograd, determinism, resume, what the mask does."""
 
+import itertools
 import json
+import random
 from dataclasses import replace
 
 import pytest
@@ -9,11 +11,11 @@ from safetensors.torch import load_file
 from stage_jobs import IMPORTANCE, answers, illuminate, plan
 
 from prune.allocation import by_margin
-from prune.data.calibration import texts
 from prune.nn import gates
 from prune.nn.gates import Schedule, train_gates
-from prune.nn.model import LazyModel, load
-from prune.parts import Room, Workbench
+from prune.nn.model import load
+from prune.parts import Room
+from prune.testing import tiny_bench
 from prune.tiny import WIDTH, tiny
 
 torch.set_num_threads(1)
@@ -24,24 +26,11 @@ DTGMA = {"_target_": "prune_plugins.selector.dtgma.Dtgma", "steps": 12, "tokens"
 
 @pytest.fixture
 def bench(tmp_path):
-    return bench_of(tiny(tmp_path / "m"), tmp_path)
-
-
-def bench_of(source, folder):
-    data = answers(folder / "a", train=(60, 50, 31) * 3)
-    train, val = texts(data, {"window": 2048, "tokens": 0}, WIDTH, "generated")
-    (folder / "k").mkdir()
-    return Workbench(
-        model=LazyModel(source), train=train, val=val, window=2048, step=16,
-        seed=0, budget=10**9, scratch=folder, kept=folder / "k",
-        progress=lambda *_, **__: None, notice=print,
-    )  # fmt: skip
+    return tiny_bench(tmp_path)
 
 
 def twin(bench, steps):
     """The same training on the whole model at once, by plain autograd and torch's Adam."""
-    import random
-
     from prune.nn.windows import batched
 
     model, sites = load(bench.model.folder), bench.model.sites
@@ -98,6 +87,14 @@ def test_two_runs_agree_and_a_stopped_one_goes_on(tmp_path, bench, monkeypatch):
     assert len(seen) == 4 + 4
 
 
+def test_a_protected_layer_has_no_gates(bench):
+    rooms = [replace(bench.rooms[0], protected=True), bench.rooms[1]]
+    found, history = train_gates(replace(bench, rooms=rooms), SCHEDULE, 0.5, None)
+    assert found[0].isinf().all() and found[1].isfinite().all() and not (found[1] == 2.0).any()
+    shut = load_file(bench.kept / "gates.safetensors")["logits.0001"].sigmoid().mean()
+    assert history[-1]["kept"] == pytest.approx((1 + float(shut)) / 2, abs=1e-6)
+
+
 def test_the_plan_takes_which_and_how_many_from_the_gates(tmp_path):
     source, data = tiny(tmp_path / "m"), answers(tmp_path / "a", train=(90,) * 4, val=(60,) * 2)
     grams, _ = illuminate(source, data, tmp_path / "i")
@@ -135,3 +132,17 @@ def test_one_threshold_rounded_to_steps():
         assert all(w % 16 == 0 and 16 <= w <= 64 for w in widths)
     with pytest.raises(ValueError, match="floors"):
         by_margin(rooms, values, 95, 16)
+
+
+def test_one_threshold_is_the_best_of_all_widths():
+    """Where stops are equal, no other widths hold so much of what the gates leave open."""
+    rooms, draw = [Room(64, 16, False)] * 4, random.Random(0)
+    ladder = range(16, 65, 16)
+    for total in range(64, 257, 24):
+        values = [sorted((draw.random() for _ in range(64)), reverse=True) for _ in rooms]
+        held = {
+            widths: sum(values[i][below] for i, w in enumerate(widths) for below in range(16, w, 16))
+            for widths in itertools.product(ladder, repeat=4)
+            if sum(widths) <= total
+        }
+        assert tuple(by_margin(rooms, values, total, 16)) == max(held, key=lambda w: held[w])

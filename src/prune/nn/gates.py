@@ -8,6 +8,7 @@ half-precision operands choose other neurons.
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -72,8 +73,11 @@ class _State:
     history: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
-    def fresh(cls, widths: Sequence[int], l1: float) -> _State:
-        logits = [torch.full((w,), OPEN) for w in widths]
+    def fresh(cls, bench: Workbench, l1: float) -> _State:
+        widths = [s.width for s in bench.model.sites]
+        protected = [r.protected for r in bench.rooms] or [False] * len(widths)
+        starts = [math.inf if p else OPEN for p in protected]  # gates at 1 exactly, which have no gradient
+        logits = [torch.full((w,), start) for w, start in zip(widths, starts, strict=True)]
         zeros = [torch.zeros(w) for w in widths for _ in range(2)]
         return cls(logits, zeros, [m.clone() for m in logits], l1=l1)
 
@@ -110,9 +114,8 @@ def train_gates(
     :param share: of all neurons, to stay open: λ rises no further below it.
     :param hard: what is scored on val; None scores the gates as they are.
     """
-    model, path = bench.model, bench.kept / "gates.safetensors"
-    widths = [s.width for s in model.sites]
-    state = _State.load(path) if path.is_file() else _State.fresh(widths, schedule.l1)
+    path = bench.kept / "gates.safetensors"
+    state = _State.load(path) if path.is_file() else _State.fresh(bench, schedule.l1)
     for logits in state.logits:
         logits.requires_grad_()
     batches = batched(bench.train, bench.window, schedule.tokens)
