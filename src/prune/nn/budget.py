@@ -17,11 +17,15 @@ from .model import LazyModel
 
 @dataclass(frozen=True)
 class Budget:
-    """Parameters of a source by where they are: P(widths) = other + Σ widths · per_neuron."""
+    """Parameters of a source by where they are: P(widths) = other + Σ widths · per_neuron.
 
-    full: tuple[int, ...]  #: F of every layer
-    per_neuron: tuple[int, ...]  #: parameters that leave with one neuron of a layer
+    A site of width 0 is an expert that leaves, its row of the router with it.
+    """
+
+    full: tuple[int, ...]  #: F of every site
+    per_neuron: tuple[int, ...]  #: parameters that leave with one neuron of a site
     other: int  #: everything else
+    row: int = 0  #: parameters of a router's row
 
     @property
     def neurons(self) -> int:
@@ -29,7 +33,8 @@ class Budget:
 
     def parameters(self, widths: Sequence[int]) -> int:
         """Parameters at these widths."""
-        return self.other + sum(w * p for w, p in zip(widths, self.per_neuron, strict=True))
+        kept = sum(w * p for w, p in zip(widths, self.per_neuron, strict=True))
+        return self.other + kept - self.row * list(widths).count(0)
 
 
 def budget_of(model: LazyModel) -> Budget:
@@ -37,7 +42,8 @@ def budget_of(model: LazyModel) -> Budget:
     total = sum(p.numel() for p in _parameters(model))
     full = tuple(s.width for s in model.sites)
     per_neuron = tuple(_per_neuron(model, s) for s in model.sites)
-    return Budget(full, per_neuron, total - sum(f * p for f, p in zip(full, per_neuron, strict=True)))
+    other = total - sum(f * p for f, p in zip(full, per_neuron, strict=True))
+    return Budget(full, per_neuron, other, model.sites[0].hidden)
 
 
 def kept_neurons(budget: Budget, ffn: float | None, size: str | None, ratio: float | None) -> int:
@@ -66,13 +72,18 @@ def kept_neurons(budget: Budget, ffn: float | None, size: str | None, ratio: flo
     return int((wanted - budget.other) / mean)
 
 
-def rooms_of(budget: Budget, options: Mapping[str, Any], step: int) -> list[Room]:
-    """What each layer may become under ``plan.protect_*`` and ``plan.min_width``."""
-    count = len(budget.full)
-    first, last = options["protect_first"], count - options["protect_last"]
+def rooms_of(
+    budget: Budget, options: Mapping[str, Any], step: int, layers: Sequence[int] | None = None
+) -> list[Room]:
+    """What each site may become under ``plan.protect_*`` and ``plan.min_width``.
+
+    :param layers: of the sites; None: one site a layer.
+    """
+    layers = layers or range(len(budget.full))
+    first, last = options["protect_first"], layers[-1] + 1 - options["protect_last"]
     return [
         Room(full, min(full, _floor(options["min_width"] * full, step)), not first <= i < last)
-        for i, full in enumerate(budget.full)
+        for i, full in zip(layers, budget.full, strict=True)
     ]
 
 
@@ -81,13 +92,17 @@ def _floor(least: float, step: int) -> int:
     return max(1, math.ceil(least / step)) * step
 
 
+def least_of(rooms: Sequence[Room]) -> int:
+    """Neurons that the floors keep."""
+    return sum(r.full if r.protected else r.floor for r in rooms)
+
+
 def check_reach(rooms: Sequence[Room], total: int, step: int) -> None:
     """Refuse a target below what the floors allow.
 
     :raises UsageError: with both numbers.
     """
-    least = sum(r.full if r.protected else r.floor for r in rooms)
-    if total < least:
+    if total < (least := least_of(rooms)):
         raise UsageError(
             f"the target keeps {total:,} FFN neurons, but the floors keep {least:,} "
             f"(plan.min_width, plan.align: widths are multiples of {step}); ask for more or lower them"

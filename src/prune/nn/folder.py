@@ -14,10 +14,8 @@ from transformers.pytorch_utils import Conv1D
 from prune.parts import Codec, Matrix
 
 from .checkpoint import read_json
-from .layout import Layout
 from .model import LazyModel
 from .shards import ShardWriter, Spec
-from .skeleton import WIDTHS
 
 #: Not carried into an output: weights, indices, what says where a file came from, code.
 _WEIGHTS = {".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx", ".gguf", ".ot"}
@@ -98,9 +96,11 @@ def kept_entries(source: LazyModel) -> dict[str, Spec]:
 
 
 def matrix_names(model: LazyModel) -> list[str]:
-    """The parameters that a codec stores: weight matrices of the decoder layers."""
+    """The parameters that a codec stores: weight matrices of the decoder layers, none that routes."""
+    gate = model.layout.mixture and model.layout.mixture.shared_gate
     inside = (n for n in model.names if n.startswith(model.layout.layers + ".") and n.endswith(".weight"))
-    return [n for n in inside if isinstance(_module(model, n), nn.Linear | Conv1D)]
+    matrices = (n for n in inside if isinstance(_module(model, n), nn.Linear | Conv1D))
+    return [n for n in matrices if not (gate and n.endswith(f".{gate}.weight"))]
 
 
 def matrices(model: LazyModel) -> dict[str, Matrix]:
@@ -116,13 +116,6 @@ def matrices(model: LazyModel) -> dict[str, Matrix]:
 
 def _module(model: LazyModel, parameter: str) -> nn.Module:
     return model.model.get_submodule(parameter.rpartition(".")[0])  # type: ignore[no-any-return]
-
-
-def width_changes(layout: Layout, widths: list[int], mode: str) -> dict[str, Any]:
-    """config.json's keys for the FFN widths, as ``save.widths`` has it."""
-    same = len(set(widths)) == 1
-    exact = mode == "exact" and not same
-    return {layout.width_key: max(widths), WIDTHS: widths if exact else None}
 
 
 def encoded_specs(specs: Mapping[str, Spec], encoded: Mapping[str, Matrix], codec: Codec) -> dict[str, Spec]:

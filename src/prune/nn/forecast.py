@@ -10,9 +10,10 @@ from prune.parts import Codec, Matrix
 
 from .budget import budget_of
 from .folder import encoded_specs, kept_entries, matrices, matrix_names
-from .layout import Site
+from .layout import Site, experts_kept
 from .model import LazyModel
 from .shards import Spec, nbytes
+from .widths import places
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,16 @@ def forecast(model: LazyModel, widths: Sequence[int] | None = None, codec: Codec
 
 
 def narrowed_specs(model: LazyModel, widths: Sequence[int]) -> dict[str, Spec]:
-    """The output's tensors in the source's dtypes."""
+    """The output's tensors in the source's dtypes; those of dropped experts are left out."""
     specs = kept_entries(model)
-    for site, width in zip(model.sites, widths, strict=True):
-        for name, shape in _ffn_shapes(site, width, model).items():
-            on_disk = model.stored_names(name)[0]
-            specs[on_disk] = (specs[on_disk][0], shape)
-    return specs
+    shapes: dict[str, tuple[int, ...] | None] = {n: None for s in model.sites for n in _ffn_shapes(s, 1, model)}
+    for site, place in places(model.sites, widths):
+        shapes.update(_ffn_shapes(place, widths[site.index], model))
+    for layer, count in experts_kept(model.sites, widths).items():
+        shapes[model.router(layer)] = (count, model.sites[0].hidden)
+    on_disk = {model.stored_names(name)[0]: shape for name, shape in shapes.items()}
+    changed = {n: (dtype, on_disk.get(n, shape)) for n, (dtype, shape) in specs.items()}
+    return {n: (dtype, shape) for n, (dtype, shape) in changed.items() if shape is not None}
 
 
 def _ffn_shapes(site: Site, width: int, model: LazyModel) -> dict[str, tuple[int, ...]]:

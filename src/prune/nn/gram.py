@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .layout import Site
 from .walk import Stream
 
 BLOCK = 512  # columns of Σ at a time: only the blocks on and above the diagonal are computed
@@ -64,29 +65,47 @@ def mirror(total: Tensor) -> Tensor:
     return total
 
 
-def layer_gram(stream: Stream, layer: int, batches: Iterable[int]) -> Gram:
-    """Push some batches through a loaded layer; gather Σ of its read-out's input over their counted tokens.
+def layer_grams(stream: Stream, layer: int, batches: Iterable[int]) -> list[tuple[Site, Gram]]:
+    """Push some batches through a loaded layer; gather Σ of its read-outs' inputs over their counted tokens.
+
+    An expert's is over the tokens that it was routed.
 
     :raises StageError: where an activation is not finite (by the walk's own check).
     """
-    site = stream.model.sites[layer]
-    gram = Gram(site.width, stream.model.device)
-    readout = stream.model.model.get_submodule(site.read_out)
+    model = stream.model
+    found = [(site, Gram(site.width, model.device)) for site in model.sites if site.layer == layer]
     for b in batches:
-        with calls_of(readout) as seen:
+        with ExitStack() as stack:
+            calls = [stack.enter_context(calls_of(model.model.get_submodule(s.read_out))) for s, _ in found]
             stream.push(layer, b)
-        gram.add(*picked(seen[0], stream.batches[b].counted.to(stream.model.device)))
-    return gram
+        counted = stream.batches[b].counted.to(model.device)
+        for (site, gram), seen in zip(found, calls, strict=True):
+            for call in seen:  # none where an expert was routed nothing
+                gram.add(*picked(call, _rows(model.model, site, counted)))
+    return found
 
 
-def gram_file(folder: Path, layer: int) -> Path:
-    """Where a layer's Gram matrices lie: ``train`` and ``val`` float32 [F, F], ``mean`` float32 [F]."""
-    return folder / f"layer-{layer:03d}.safetensors"
+def _rows(model: Any, site: Site, counted: Tensor) -> Tensor:
+    """Which rows of a site's last call count, bool; ``counted`` [B, T] is of its layer's input."""
+    if site.expert is None:
+        return counted
+    expert = model.get_submodule(site.read_out.rpartition(".")[0])
+    return counted.flatten()[expert.tokens]
+
+
+def gram_file(folder: Path, layer: int, part: str = "") -> Path:
+    """Where a site's Gram matrices lie: ``train`` and ``val`` float32 [F, F], ``mean`` float32 [F]."""
+    return folder / f"layer-{layer:03d}{part and '-' + part}.safetensors"
 
 
 def gram_facts(folder: Path) -> dict[str, Any]:
-    """Beside the matrices: tokens of train and val, and each layer's mean output energy on both."""
+    """Beside the matrices: tokens of train and val; of each site, output energy a token and the tokens seen.
+
+    ``routed_train`` and ``routed_val`` are written where there are experts: elsewhere a site sees every token.
+    """
     facts: dict[str, Any] = json.loads((folder / "grams.json").read_text())
+    for part in ("train", "val"):
+        facts.setdefault(f"routed_{part}", [facts[f"tokens_{part}"]] * len(facts[f"energy_{part}"]))
     return facts
 
 

@@ -65,10 +65,22 @@ class LazyModel:
         head = self.model.get_output_embeddings().weight
         return [n for n in self.outside if self.tied or self.model.get_parameter(n) is not head]
 
+    @property
+    def widest(self) -> int:
+        """Neurons of the widest site; an expert's count as often as there are tokens to one that it sees."""
+        experts = 1 + max((s.expert for s in self.sites if s.expert is not None), default=0)
+        rarity = experts / self.config.num_experts_per_tok if self.layout.mixture else 1
+        return max(round(s.width * (1 if s.expert is None else rarity)) for s in self.sites)
+
     def layer_names(self, layer: int) -> list[str]:
         """Parameter names of one decoder layer."""
         prefix = f"{self.layout.layers}.{layer}."
         return [n for n in self._stored if n.startswith(prefix)]
+
+    def router(self, layer: int) -> str:
+        """The parameter that picks a sparse layer's experts: a row each."""
+        assert self.layout.mixture is not None
+        return f"{self.layout.layers}.{layer}.{self.layout.mixture.router}.weight"
 
     def tensor(self, name: str) -> Tensor:
         """One parameter by its module name, decoded, in float32 on the CPU."""
@@ -168,7 +180,7 @@ class LazyModel:
                 continue
             stored = next((s for n in self._spellings(name) if (s := _stored_as(n, on_disk))), None)
             if stored is None:
-                raise UsageError(f"{self.folder}: the weights lack {name}")
+                raise UsageError(f"{self.folder}: the weights lack {name}{_advice(on_disk)}")
             found[name] = stored
         self._check_shapes(found)
         return found
@@ -177,9 +189,7 @@ class LazyModel:
         """How a parameter may be called on disk."""
         base = self.model.base_model_prefix + "."
         yield from (name, name.removeprefix(base), base + name)
-        for here, there in self.layout.on_disk:
-            if name.startswith(here):
-                yield there + name.removeprefix(here)
+        yield from (name.replace(here, there) for here, there in self.layout.on_disk)
 
     def _check_shapes(self, found: Mapping[str, list[str]]) -> None:
         for name, stored in found.items():
@@ -210,6 +220,12 @@ def _assign(model: nn.Module, name: str, tensor: Tensor) -> None:
 def _tied_names(model: Any) -> list[str]:
     keys = getattr(model, "_tied_weights_keys", None) or {}
     return list(keys)
+
+
+def _advice(on_disk: Iterable[str]) -> str:
+    """For experts that lie fused in one tensor."""
+    fused = next((n for n in on_disk if n.endswith(".experts.gate_up_proj")), None)
+    return f", but have {fused}; save the model anew with transformers, which writes experts one by one" * bool(fused)
 
 
 def _stored_as(name: str, on_disk: Mapping[str, object]) -> list[str]:

@@ -13,12 +13,15 @@ from .layout import Site
 from .refit import Refit, best_refit, bias_shift, own_output
 
 
+FEWEST = 10  #: tokens a kept neuron of an expert, fewer of which overfit its refit
+
+
 class OneShotFold:
     """The target of each refit is the layer's own output on the source's activations."""
 
     def __init__(self, grams: Path) -> None:
         self._grams = grams
-        self._energies = gram_facts(grams)["energy_val"]
+        self._facts = gram_facts(grams)
 
     def refit(
         self, site: Site, weight: Tensor, keep: Tensor, ridges: Sequence[float], mode: str
@@ -27,10 +30,15 @@ class OneShotFold:
 
         :param weight: W, float32 [D, F].
         """
-        gram = load_file(gram_file(self._grams, site.layer))
+        gram = load_file(gram_file(self._grams, site.layer, site.part))
         solve, judge = (own_output(gram[split], weight.double(), keep) for split in ("train", "val"))
-        best, plain = best_refit(solve, judge, self._energies[site.layer], ridges, mode)
+        mode = "off" if self._starved(site, len(keep)) else mode
+        best, plain = best_refit(solve, judge, self._facts["energy_val"][site.index], ridges, mode)
         return best, plain, bias_shift(weight, gram["mean"], keep, best.correction) * (mode != "off")
+
+    def _starved(self, site: Site, width: int) -> bool:
+        """Whether an expert saw too little to be refitted."""
+        return site.expert is not None and self._facts["routed_train"][site.index] < FEWEST * width
 
     def close(self) -> None:
         """Nothing is held."""

@@ -13,7 +13,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from prune.errors import UsageError, first_line
 
 from .checkpoint import read_json
-from .layout import layout_of, sites_of
+from .experts import separate
+from .layout import Layout, Site, experts_kept, layout_of, sites_of
 
 #: Our own config.json key: the FFN width of every layer, where they differ.
 WIDTHS = "ffn_widths"
@@ -44,23 +45,39 @@ def skeleton(config: Any, widths: list[int] | None = None) -> Any:
     except Exception as e:  # a config can be wrong in as many ways as there are models
         raise UsageError(f"model_type {config.model_type!r}: {first_line(e)}") from None
     model.eval()
+    layout = layout_of(config)
+    separate(model, layout)
     if widths:
-        _narrow(model, widths)
+        _narrow(model, layout, widths)
     return model
 
 
-def _narrow(model: Any, widths: list[int]) -> None:
-    """Resize the FFN matrices of a meta model, a width a layer."""
-    sites = sites_of(model, layout_of(model.config))
+def _narrow(model: Any, layout: Layout, widths: list[int]) -> None:
+    """Resize the FFN matrices of a meta model, a width a site; experts of width 0 leave."""
+    sites = sites_of(model, layout)
     sound = isinstance(widths, list) and len(widths) == len(sites)
-    if not sound or not all(type(w) is int and 1 <= w <= s.width for w, s in zip(widths, sites, strict=True)):
+    if not sound or not all(_fits(w, s) for w, s in zip(widths, sites, strict=True)):
         raise UsageError(
-            f"config.json: {WIDTHS} must be {len(sites)} numbers from 1 to the widest FFN, one a layer"
+            f"config.json: {WIDTHS} must be {len(sites)} numbers from 1 to the widest FFN, one a layer "
+            "or expert; 0 for experts that a layer lacks"
         )
     for site, width in zip(sites, widths, strict=True):
         for read_in in site.read_ins:
             _resize(model.get_submodule(read_in.module), site.transposed, out=width * read_in.blocks)
         _resize(model.get_submodule(site.read_out), site.transposed, into=width)
+    for layer, count in experts_kept(sites, widths).items():
+        _thin(model.get_submodule(f"{layout.layers}.{layer}"), layout.mixture, count)
+
+
+def _fits(width: Any, site: Site) -> bool:
+    return type(width) is int and (0 if site.expert else 1) <= width <= site.width
+
+
+def _thin(layer: Any, mixture: Any, count: int) -> None:
+    """Leave the first ``count`` experts of a sparse layer, and as many rows of its router."""
+    del layer.get_submodule(mixture.experts)[count:]
+    router = layer.get_submodule(mixture.router)
+    router.weight = nn.Parameter(router.weight[:count], requires_grad=False)
 
 
 def _resize(matrix: Any, transposed: bool, out: int | None = None, into: int | None = None) -> None:

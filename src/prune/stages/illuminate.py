@@ -30,13 +30,12 @@ class Illuminate(Stage):
         from prune.nn.walk import Stream
 
         model = open_model(job.inputs["weights"], job.options)
-        widest = max(s.width for s in model.sites)
-        train, val = calibration(job.inputs["answers"], job.options["illuminate"], widest)
+        train, val = calibration(job.inputs["answers"], job.options["illuminate"], model.widest)
         budget = parse_bytes(job.options["stream"]["states"])
         stream = Stream(model, [*train, *val], budget, job.out)
         facts = _walk(stream, len(train), job)
         stream.close()
-        _warn(facts, widest, job)
+        _warn(facts, model.widest, job)
         (job.out / "grams" / "grams.json").write_text(json.dumps(facts, indent=1) + "\n")
         return {k: v for k, v in facts.items() if k.startswith("tokens")}
 
@@ -45,23 +44,28 @@ def _walk(stream: Stream, split: int, job: Job) -> dict[str, Any]:
     """Gather and write layer by layer, one Gram in memory at a time."""
     from safetensors.torch import save_file
 
-    from prune.nn.gram import gram_file, layer_gram
+    from prune.nn.gram import gram_file, layer_grams
 
     folder = job.out / "grams"
     folder.mkdir()
     parts = {"train": range(split), "val": range(split, len(stream.batches))}
     facts: dict[str, Any] = {f"energy_{part}": [] for part in parts}
+    for part, batches in parts.items():
+        facts[f"tokens_{part}"] = sum(int(stream.batches[b].counted.sum()) for b in batches)
+    routed: dict[str, list[int]] = {f"routed_{part}": [] for part in parts}
     for i, _ in stream.layers():
-        tensors: dict[str, Tensor] = {}
+        tensors: dict[str, dict[str, Tensor]] = {}
         for part, batches in parts.items():
-            gram = layer_gram(stream, i, batches)
-            facts[f"tokens_{part}"] = gram.tokens
-            facts[f"energy_{part}"].append(gram.energy)
-            tensors[part], mean = gram.finish()
-            tensors.setdefault("mean", mean)
-        save_file(tensors, gram_file(folder, i))
+            for site, gram in layer_grams(stream, i, batches):
+                facts[f"energy_{part}"].append(gram.energy)
+                routed[f"routed_{part}"].append(gram.tokens)
+                found = tensors.setdefault(site.part, {})
+                found[part], mean = gram.finish()
+                found.setdefault("mean", mean)
+        for name, found in tensors.items():
+            save_file(found, gram_file(folder, i, name))
         job.progress(i + 1, len(stream.model.layers), tokens=facts["tokens_train"] + facts["tokens_val"])
-    return facts
+    return facts | (routed if stream.model.layout.mixture else {})
 
 
 def _warn(facts: Mapping[str, int], widest: int, job: Job) -> None:
