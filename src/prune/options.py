@@ -35,6 +35,7 @@ class PlanOptions:
     protect_first: int = 0  # first layers kept whole: protecting edges cost more than it saved where measured
     protect_last: int = 0  # last layers kept whole
     min_width: float = 0.25  # floor of a layer's width, as a fraction of it
+    experts: str = "auto"  # of a mixture; auto: those that the task does not route to leave; keep: all stay
     align: int = 128  # widths are multiples of it, as GEMM tiles and quantization groups want
 
 

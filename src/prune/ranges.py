@@ -12,6 +12,7 @@ from .errors import UsageError
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "fold.refit": ("auto", "on", "off"),
     "fold.mode": ("oneshot", "sequential"),
+    "plan.experts": ("auto", "keep"),
     "save.widths": ("uniform", "padded", "exact"),
     "stream.resident": ("auto", "always", "never"),
     "loss_on": ("answer", "generated", "all"),

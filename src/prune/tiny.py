@@ -42,6 +42,15 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "opt": {"ffn_dim": WIDTH, "intermediate_size": None, "word_embed_proj_dim": HIDDEN},
     "gpt_neox": {},
     "falcon": {"ffn_hidden_size": WIDTH, "intermediate_size": None, "num_kv_heads": 2},
+    "mixtral": {"num_local_experts": 4},
+    "qwen2_moe": {
+        "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": WIDTH,
+        "shared_expert_intermediate_size": WIDTH,
+    },
+    "qwen3_moe": {
+        "head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": WIDTH,
+        "norm_topk_prob": True,
+    },
     "gpt2": {
         "n_embd": HIDDEN, "n_inner": WIDTH, "n_layer": 2, "n_head": 4, "n_positions": 512,
         "hidden_size": None, "intermediate_size": None, "num_hidden_layers": None,
@@ -113,14 +122,18 @@ def plant(model: Any, keep: Sequence[int]) -> None:
     """Make every FFN neuron outside ``keep`` exactly dead, in all layers: zero read-in rows and biases."""
     import torch
 
+    from .nn.experts import separate
     from .nn.layout import layout_of, sites_of
 
-    dead = sorted(set(range(WIDTH)) - set(keep))
+    dead, layout = sorted(set(range(WIDTH)) - set(keep)), layout_of(model.config)
+    fused = separate(model, layout)
     with torch.no_grad():
-        for site in sites_of(model, layout_of(model.config)):
+        for site in sites_of(model, layout):
             last = site.read_ins[-1]  # up: zero there silences a gated neuron, whatever its gate says
             matrix = model.get_submodule(last.module)
             rows = [site.width * (last.blocks - 1) + j for j in dead]
             (matrix.weight.T if site.transposed else matrix.weight)[rows] = 0
             if matrix.bias is not None:
                 matrix.bias[rows] = 0
+    for name, experts in fused.items():
+        model.set_submodule(name, experts)

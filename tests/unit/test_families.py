@@ -7,11 +7,10 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from prune.errors import UsageError
-from prune.nn.folder import copied, kept_entries, width_changes, write_folder
-from prune.nn.forecast import narrowed_specs
+from prune.nn import folding
+from prune.nn.folder import copied, kept_entries, write_folder
 from prune.nn.layout import LAYOUTS
 from prune.nn.model import LazyModel, load
-from prune.nn.narrow import narrowed, padded
 from prune.nn.nll import score
 from prune.nn.windows import Text
 from prune.tiny import FAMILIES, WIDTH, plant, save_tiny, tiny, tiny_model
@@ -34,31 +33,11 @@ def scattered(count, seed=0):
     return torch.randperm(WIDTH, generator=torch.Generator().manual_seed(seed))[:count].sort().values
 
 
-def cut(source, out, keeps, mode="uniform"):
-    """A plain cut of every layer to its keep-set, through the same pieces as the fold stage."""
+def cut(source, out, keep, mode="uniform"):
+    """A plain cut of every site to what ``keep`` says of it."""
     model = LazyModel(source)
-    widths = [len(k) for k in keeps]
-    saved = [max(widths)] * len(widths) if mode == "padded" else widths
-    specs = narrowed_specs(model, saved)
-    pieces, done = [], set()
-    for site, keep in zip(model.sites, keeps, strict=True):
-        modules = [*(r.module for r in site.read_ins), site.read_out]
-        names = {
-            n: model.stored_names(n)[0]
-            for m in modules
-            for n in (f"{m}.weight", f"{m}.bias")
-            if n in model.names
-        }
-
-        def make(stored, site=site, keep=keep, names=names):
-            result = narrowed(site, {n: stored[d] for n, d in names.items()}, keep, None, None)
-            result = padded(site, result, max(widths)) if mode == "padded" else result
-            return {names[n]: t for n, t in result.items()}
-
-        pieces.append((list(names.values()), make))
-        done.update(names.values())
-    pieces += [([n], copied) for n in specs if n not in done]
-    write_folder(model, out, specs, pieces, width_changes(model.layout, saved, mode), 10**9)
+    keeps = {s.name: keep(s) for s in model.sites}
+    folding.cut(model, keeps, lambda *_: (None, None), out, {"widths": mode, "shard": "5GB"})
     return out
 
 
@@ -75,17 +54,19 @@ def test_cutting_dead_neurons_changes_no_logit(tmp_path, family, biased):
     keep = scattered(128)
     plant(model, keep.tolist())
     before = logits(model)
-    out = cut(save_tiny(model, tmp_path / "source"), tmp_path / "out", [keep, keep])
+    out = cut(save_tiny(model, tmp_path / "source"), tmp_path / "out", lambda _: keep)
     after = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32, trust_remote_code=False).eval()
     assert (logits(after) - before).abs().max() <= 1e-5
     assert torch.equal(greedy(after), greedy(model))
-    wrong = cut(tmp_path / "source", tmp_path / "wrong", [torch.arange(128)] * 2)
+    wrong = cut(tmp_path / "source", tmp_path / "wrong", lambda _: torch.arange(128))
     assert (logits(load(wrong)) - before).abs().max() > 1e-3, "the first rows would have done as well"
     config = json.loads((out / "config.json").read_text())
-    nested = config
-    for key in LAYOUTS[family].width_key.split("."):
-        nested = nested[key]
-    assert nested == 128 and not config.get("ffn_widths")
+    for site in LazyModel(out).sites:
+        nested = config
+        for key in site.width_key.split("."):
+            nested = nested[key]
+        assert nested == 128
+    assert not config.get("ffn_widths")
     if biased:
         assert config["mlp_bias"] is True
 
@@ -105,11 +86,14 @@ def test_widths_that_differ_reload_exactly(tmp_path, family):
             {k: v for k, v in one.state_dict().items() if k.startswith(prefix)}, strict=False
         )
     source = save_tiny(model, tmp_path / "source")
-    exact = cut(source, tmp_path / "exact", keeps, "exact")
-    assert json.loads((exact / "config.json").read_text())["ffn_widths"] == [128, 64]
+    exact = cut(source, tmp_path / "exact", lambda s: keeps[s.layer], "exact")
+    widths = [len(keeps[s.layer]) for s in LazyModel(source).sites]
+    assert json.loads((exact / "config.json").read_text())["ffn_widths"] == widths
     assert (logits(load(exact)) - logits(dead)).abs().max() <= 1e-5
     plain = AutoModelForCausalLM.from_pretrained(
-        cut(source, tmp_path / "padded", keeps, "padded"), dtype=torch.float32, trust_remote_code=False
+        cut(source, tmp_path / "padded", lambda s: keeps[s.layer], "padded"),
+        dtype=torch.float32,
+        trust_remote_code=False,
     ).eval()
     assert (logits(plain) - logits(dead)).abs().max() <= 1e-5
 
@@ -138,7 +122,7 @@ def test_the_walk_scores_as_a_plain_forward_pass(tmp_path, family):
 def test_a_tied_embedding_is_stored_once(tmp_path, tied):
     model = tiny_model("llama", tie_word_embeddings=tied)
     keep = scattered(128)
-    out = cut(save_tiny(model, tmp_path / "source"), tmp_path / "out", [keep, keep])
+    out = cut(save_tiny(model, tmp_path / "source"), tmp_path / "out", lambda _: keep)
     names = set(LazyModel(out).checkpoint.entries)
     assert ("lm_head.weight" in names) is (not tied) and "model.embed_tokens.weight" in names
     again = AutoModelForCausalLM.from_pretrained(out, trust_remote_code=False)
@@ -167,8 +151,7 @@ def test_names_without_the_base_prefix_are_found(tmp_path):
     before = logits(load(source))
     tensors = load_file(source / "model.safetensors")
     save_file({k.removeprefix("transformer."): v for k, v in tensors.items()}, source / "model.safetensors")
-    keep = torch.arange(WIDTH)
-    out = cut(source, tmp_path / "out", [keep, keep])
+    out = cut(source, tmp_path / "out", lambda _: torch.arange(WIDTH))
     assert torch.equal(logits(load(source)), before)
     assert set(LazyModel(out).checkpoint.entries) == set(LazyModel(source).checkpoint.entries)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from prune.errors import StageError
-from prune.nn.gram import BLOCK, Gram, layer_gram
+from prune.nn.gram import BLOCK, Gram, layer_grams
 from prune.nn.model import LazyModel, load
 from prune.nn.walk import Stream
 from prune.nn.windows import batches, cut
@@ -48,10 +48,9 @@ def test_the_walk_counts_every_token_once_and_padding_never(tmp_path, family):
     stream = Stream(LazyModel(folder), grouped, 1 << 30, tmp_path)
     want = reference(folder, windows)
     for layer, _ in stream.layers():
-        gram = layer_gram(stream, layer, range(len(grouped)))
+        ((site, gram),) = layer_grams(stream, layer, range(len(grouped)))
         sigma, mean = gram.finish()
         assert gram.tokens == want[layer][2] == sum(LENGTHS)
-        site = stream.model.sites[layer]
         weight = stream.model.tensor(f"{site.read_out}.weight").double()
         weight = weight.T if site.transposed else weight
         assert gram.energy == pytest.approx(float((weight @ want[layer][0] * weight).sum()), rel=1e-4)
@@ -101,4 +100,4 @@ def test_an_activation_beyond_float16_names_the_layer(tmp_path):
     )
     with pytest.raises(StageError, match=r"layer 1 .*float16.*dtype=float32"):
         for layer, _ in stream.layers():
-            layer_gram(stream, layer, [0])
+            layer_grams(stream, layer, [0])

@@ -1,7 +1,7 @@
 """Experts as modules of their own, in place of transformers' fused three-dimensional parameters.
 
-Every expert is three Linear matrices named as in the family's files, so that loading by name, codecs, Grams and
-narrowing treat an expert as they treat any feed-forward block.
+Every expert is three Linear matrices named as in the family's files, so that loading by name, codecs, Grams
+and narrowing treat an expert as they treat any feed-forward block.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Experts(nn.ModuleList):
     def forward(self, hidden: Tensor, picks: Tensor, weights: Tensor) -> Tensor:
         """[n, D] from [n, D], picked experts int64 [n, k] and their routing weights [n, k]."""
         out = torch.zeros_like(hidden)
-        for i in picks.unique().tolist():
+        for i in sorted(set(picks.flatten().tolist())):
             expert = self[i]
             tokens, nth = torch.where(picks == i)
             expert.tokens = tokens

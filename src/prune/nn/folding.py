@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,9 @@ def _way(model: LazyModel, evidence: Evidence, options: Mapping[str, Any], scrat
     return SequentialFold(model, train, val, parse_bytes(options["stream"]["states"]), scratch)
 
 
-def cut(model: LazyModel, keep: Mapping[str, Tensor], refit: Refits, out: Path, save: Mapping[str, Any]) -> None:
+def cut(
+    model: LazyModel, keep: Mapping[str, Tensor], refit: Refits, out: Path, save: Mapping[str, Any]
+) -> None:
     """Write a model narrowed to keep-sets; a site that keeps nothing is an expert that leaves.
 
     :param refit: (site, W float32 [D, F]) -> what its read-out gains: correction and bias shift.
@@ -101,11 +104,11 @@ class _Pieces:
         for site, place in places(self.model.sites, self.widths):
             names, into = self._names(site), self._names(place)
             done.update(into.values())
-            yield list(names.values()), lambda stored, s=site, n=names, m=into: self._fold(s, n, m, stored)
+            yield list(names.values()), partial(self._fold, site, names, into)
         for layer in experts_kept(self.model.sites, self.widths):
             (name,) = self.model.stored_names(self.model.router(layer))
             done.add(name)
-            yield [name], lambda stored, i=layer: self._routed(i, stored)
+            yield [name], partial(self._routed, layer)
         yield from (([name], copied) for name in specs if name not in done)
 
     def _names(self, site: Site) -> dict[str, str]:

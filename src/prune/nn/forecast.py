@@ -51,7 +51,9 @@ def forecast(model: LazyModel, widths: Sequence[int] | None = None, codec: Codec
 def narrowed_specs(model: LazyModel, widths: Sequence[int]) -> dict[str, Spec]:
     """The output's tensors in the source's dtypes; those of dropped experts are left out."""
     specs = kept_entries(model)
-    shapes: dict[str, tuple[int, ...] | None] = {n: None for s in model.sites for n in _ffn_shapes(s, 1, model)}
+    shapes: dict[str, tuple[int, ...] | None] = {
+        n: None for s in model.sites for n in _ffn_shapes(s, 1, model)
+    }
     for site, place in places(model.sites, widths):
         shapes.update(_ffn_shapes(place, widths[site.index], model))
     for layer, count in experts_kept(model.sites, widths).items():

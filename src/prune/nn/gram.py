@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -99,14 +99,20 @@ def gram_file(folder: Path, layer: int, part: str = "") -> Path:
 
 
 def gram_facts(folder: Path) -> dict[str, Any]:
-    """Beside the matrices: tokens of train and val; of each site, output energy a token and the tokens seen.
+    """Beside the matrices: tokens of train and val; of each site, tokens seen and their mean output energy.
 
-    ``routed_train`` and ``routed_val`` are written where there are experts: elsewhere a site sees every token.
+    ``routed_train`` and ``routed_val`` are written where there are experts: others see every token.
     """
     facts: dict[str, Any] = json.loads((folder / "grams.json").read_text())
     for part in ("train", "val"):
         facts.setdefault(f"routed_{part}", [facts[f"tokens_{part}"]] * len(facts[f"energy_{part}"]))
     return facts
+
+
+def energies(facts: Mapping[str, Any]) -> list[float]:
+    """Output energy of each site, a train token of all: an expert gives none to those it is not routed."""
+    tokens = max(1, facts["tokens_train"])
+    return [e * (n / tokens) for e, n in zip(facts["energy_train"], facts["routed_train"], strict=True)]
 
 
 def picked(tensors: Iterable[Tensor], rows: Tensor) -> Iterator[Tensor]:

@@ -225,7 +225,10 @@ def _tied_names(model: Any) -> list[str]:
 def _advice(on_disk: Iterable[str]) -> str:
     """For experts that lie fused in one tensor."""
     fused = next((n for n in on_disk if n.endswith(".experts.gate_up_proj")), None)
-    return f", but have {fused}; save the model anew with transformers, which writes experts one by one" * bool(fused)
+    return (
+        f", but have {fused}; save the model anew with transformers, which writes experts one by one"
+        * bool(fused)
+    )
 
 
 def _stored_as(name: str, on_disk: Mapping[str, object]) -> list[str]:

@@ -12,8 +12,7 @@ from .gram import gram_facts, gram_file
 from .layout import Site
 from .refit import Refit, best_refit, bias_shift, own_output
 
-
-FEWEST = 10  #: tokens a kept neuron of an expert, fewer of which overfit its refit
+STARVED = 10  #: tokens a kept neuron of an expert, fewer of which overfit its refit
 
 
 class OneShotFold:
@@ -32,13 +31,14 @@ class OneShotFold:
         """
         gram = load_file(gram_file(self._grams, site.layer, site.part))
         solve, judge = (own_output(gram[split], weight.double(), keep) for split in ("train", "val"))
-        mode = "off" if self._starved(site, len(keep)) else mode
+        mode = "off" if starved(site, len(keep), self._facts["routed_train"][site.index]) else mode
         best, plain = best_refit(solve, judge, self._facts["energy_val"][site.index], ridges, mode)
         return best, plain, bias_shift(weight, gram["mean"], keep, best.correction) * (mode != "off")
 
-    def _starved(self, site: Site, width: int) -> bool:
-        """Whether an expert saw too little to be refitted."""
-        return site.expert is not None and self._facts["routed_train"][site.index] < FEWEST * width
-
     def close(self) -> None:
         """Nothing is held."""
+
+
+def starved(site: Site, width: int, seen: int) -> bool:
+    """Whether an expert that is narrowed to ``width`` saw too few tokens to be refitted."""
+    return site.expert is not None and 0 < width < site.width and seen < STARVED * width

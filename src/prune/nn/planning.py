@@ -11,11 +11,14 @@ from torch import Tensor
 from prune.allocation import ladder, stops
 from prune.arithmetic import width_step
 from prune.errors import UsageError
-from prune.parts import Shares, build
+from prune.parts import Learns, Prices, Shares, build
 from prune.plugins import choice
 
 from .budget import budget_of, check_reach, kept_neurons, rooms_of
+from .cover import Cover, cover_of, experts_left
 from .model import LazyModel
+from .oneshot import STARVED, starved
+from .widths import even, saved
 
 
 class Planner:
@@ -27,18 +30,29 @@ class Planner:
 
     def __init__(self, model: LazyModel, options: Mapping[str, Any]) -> None:
         self.options = options
+        self.sites = model.sites
         self.budget = budget_of(model)
         self.step = width_step(options["plan"]["align"], options["codec.group"])
         sizes = {k: options[k] for k in ("ffn", "size", "ratio")}
         searched = options["target"]["max_nll_rise"] is not None
         self.total = None if searched else kept_neurons(self.budget, **sizes)  #: None: a search finds it
-        self.rooms = rooms_of(self.budget, options["plan"], self.step)
+        self.rooms = rooms_of(self.budget, options["plan"], self.step, [s.layer for s in self.sites])
         self.selector, self.allocator = build(options["selector"]), build(options["allocator"])
+        self.top_k = model.config.num_experts_per_tok if model.layout.mixture else 0
+        self._refuse_running()
+        self.rank([1] * len(self.sites))
 
     def check(self) -> None:
         """:raises UsageError: where the floors already keep more than the target."""
         if self.total is not None:
-            check_reach(self.rooms, self.total, self.step)
+            check_reach(self.cover.left(self.rooms), self.total, self.step)
+
+    def rank(self, seen: Sequence[int]) -> None:
+        """Tell how many calibration tokens each site saw; a forecast before takes all experts to be alike."""
+        self.seen = seen
+        drops = self.top_k and self.options["plan"]["experts"] == "auto"
+        alike = self.options["save"]["widths"] != "exact"
+        self.cover = cover_of(self.sites, seen, self.top_k, alike) if drops else Cover(self.sites, [])
 
     @property
     def stops(self) -> list[list[int]]:
@@ -47,8 +61,9 @@ class Planner:
 
     @property
     def totals_in_reach(self) -> list[int]:
-        """Neurons in all at each fraction of the layers, ascending: what a search looks through."""
-        return [sum(widths) for widths in ladder(self.rooms, self.step)]
+        """Neurons in all as experts leave, then at each fraction of the rest: what a search looks through."""
+        narrower = ladder(self.cover.left(self.rooms), self.step)
+        return sorted({*self.cover.sizes, *map(sum, narrower)})
 
     def know(
         self,
@@ -78,32 +93,37 @@ class Planner:
         assert total is not None
         try:
             sharer = self.selector if isinstance(self.selector, Shares) else self.allocator
-            widths: list[int] = sharer.widths(self.rooms, total, self.step)
+            widths = self.cover.widths(self.rooms, total, lambda r: sharer.widths(r, total, self.step))
         except ValueError as e:
             raise UsageError(f"allocator: {e}") from None
-        if self.options["save"]["widths"] == "uniform" and len(set(widths)) > 1:
+        if self.options["save"]["widths"] == "uniform" and not even(self.sites, widths):
+            kept = [w for w in widths if w]
             raise UsageError(
-                f"the plan has widths from {min(widths)} to {max(widths)}, save.widths=uniform wants one; "
+                f"the plan has widths from {min(kept)} to {max(kept)}, save.widths=uniform wants one; "
                 "give save.widths=padded (loads everywhere, zeros in the file) or exact (loads with prune)"
             )
         return widths
 
     def saved(self, widths: Sequence[int]) -> list[int]:
-        """The widths in the file: padded ones are as wide as the widest."""
-        return [max(widths)] * len(widths) if self.options["save"]["widths"] == "padded" else list(widths)
+        """The widths in the file: padded ones are as wide as the widest of their kind."""
+        return saved(self.sites, widths, self.options["save"]["widths"])
 
     def table(self, widths: Sequence[int], curves: Sequence[Tensor], tokens: int) -> dict[str, Any]:
-        """The plan record: a row a layer, totals, the curves at a few widths, warnings."""
+        """The plan record: a row a site, totals, the curves at a few widths, warnings."""
         layers = [
             {
-                "layer": i,
+                **site.label,
                 "full": room.full,
                 "kept": width,
                 "protected": room.protected,
                 "rel_train": float(curve[width]),
-                "tokens_per_neuron": round(tokens / width, 1),
+                "tokens_per_neuron": round(
+                    (tokens if site.expert is None else seen) / (width or room.full), 1
+                ),
             }
-            for i, (room, width, curve) in enumerate(zip(self.rooms, widths, curves, strict=True))
+            for site, room, width, curve, seen in zip(
+                self.sites, self.rooms, widths, curves, self.seen, strict=True
+            )
         ]
         stops = sorted({round(self.rooms[0].full * k / 16) for k in range(1, 17)})
         return {
@@ -118,14 +138,25 @@ class Planner:
         return {
             "asked": asked(self.options),
             "shared_by": self._name_of_sharer(),
-            "loader": "transformers" if len(set(self.saved(widths))) == 1 else "prune",
+            "loader": "transformers" if even(self.sites, self.saved(widths)) else "prune",
             "step": self.step,
             "neurons_before": self.budget.neurons,
             "neurons_after": sum(widths),
             "params_before": self.budget.parameters(self.budget.full),
             "params_after": self.budget.parameters(widths),
             "params_saved": self.budget.parameters(self.saved(widths)),
+            **(experts_left(self.sites, widths, self.seen) if self.top_k else {}),
         }
+
+    def _refuse_running(self) -> None:
+        parts = {"selector": (self.selector, Learns), "allocator": (self.allocator, Prices)}
+        for group, (part, runs) in parts.items():
+            if self.top_k and isinstance(part, runs):
+                name = choice(group, self.options[group]["_target_"])["name"]
+                raise UsageError(
+                    f"{group}={name} measures one FFN a layer, and this is a mixture of experts; "
+                    "give selector=greedy allocator=uniform"
+                )
 
     def _name_of_sharer(self) -> str:
         group = "selector" if isinstance(self.selector, Shares) else "allocator"
@@ -133,17 +164,19 @@ class Planner:
 
     def _warnings(self, widths: Sequence[int], tokens: int) -> list[str]:
         found = []
-        thin = [i for i, w in enumerate(widths) if tokens / w < 10]
+        sites = list(zip(self.sites, self.rooms, widths, self.seen, strict=True))
+        thin = [s for s, _, w, _ in sites if s.expert is None and tokens / w < 10]
         if thin:
             found.append(
                 f"{len(thin)} layers have under 10 calibration tokens a kept neuron ({tokens:,} in all): "
                 "the refit may overfit; give more prompts"
             )
-        floored = [
-            i for i, (w, r) in enumerate(zip(widths, self.rooms, strict=True)) if w == r.floor and w < r.full
-        ]
+        if plain := sum(starved(s, w, seen) for s, _, w, seen in sites):
+            found.append(f"{plain} experts saw under {STARVED} calibration tokens a kept neuron: no refit")
+        floored = [s for s, r, w, _ in sites if w == r.floor and w < r.full]
         if floored:
-            found.append(f"{len(floored)} layers stand at their floor (plan.min_width)")
+            kind = "blocks" if self.top_k else "layers"
+            found.append(f"{len(floored)} {kind} stand at their floor (plan.min_width)")
         if self.total is None and sum(widths) == self.budget.neurons:
             found.append(f"no narrower fold stays within {asked(self.options)}: every neuron is kept")
         if self.total is not None and self.total - sum(widths) > 0.01 * self.total:

@@ -13,6 +13,7 @@ from prune.arithmetic import parse_rise
 from prune.parts import Workbench
 
 from .folding import Evidence, fold
+from .layout import Site
 from .nll import mean, score
 from .open import open_model
 from .planning import Planner
@@ -69,7 +70,7 @@ class Search:
         label = f"{sum(widths):,} neurons"
         fold(
             self.bench.model,
-            keep_sets(self.orders, widths),
+            keep_sets(self.bench.model.sites, self.orders, widths),
             self.evidence,
             out,
             self.options,
@@ -97,6 +98,7 @@ def narrowest(totals: Sequence[int], fits: Callable[[int], bool]) -> int:
     return totals[best]
 
 
-def keep_sets(orders: Sequence[Tensor], widths: Sequence[int]) -> dict[str, Tensor]:
-    """Layer -> its kept neurons, ascending."""
-    return {str(i): o[:w].sort().values for i, (o, w) in enumerate(zip(orders, widths, strict=True))}
+def keep_sets(sites: Sequence[Site], orders: Sequence[Tensor], widths: Sequence[int]) -> dict[str, Tensor]:
+    """Site -> its kept neurons, ascending."""
+    kept = zip(sites, orders, widths, strict=True)
+    return {site.name: order[:width].sort().values for site, order, width in kept}

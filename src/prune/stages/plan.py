@@ -40,23 +40,25 @@ class Plan(Stage):
         return {**kept, "codec.group": None, "plan": plan | {"step": step}, "save": options["save"]["widths"]}
 
     def run(self, job: Job) -> dict[str, Any]:
-        from prune.nn.gram import gram_facts
+        from prune.nn.gram import energies, gram_facts
         from prune.nn.model import LazyModel
         from prune.nn.open import open_model
         from prune.nn.planning import Planner
+        from prune.nn.search import keep_sets
 
         measuring, folder = measures(job.options), job.inputs["weights"]
         model = open_model(folder, job.options) if measuring else LazyModel(folder)
         planner = Planner(model, job.options)
+        facts = gram_facts(job.inputs["grams"])
+        planner.rank(facts["routed_train"])
         planner.check()
         bench = _workbench(job, model, planner) if measuring else None
         found = _learnt(planner, bench)
         orders, curves = _survey(model, planner, job)
-        facts = gram_facts(job.inputs["grams"])
-        planner.know(curves, facts["energy_train"], _priced(planner, bench, orders))
+        planner.know(curves, energies(facts), _priced(planner, bench, orders))
         widths, search = _decide(planner, orders, bench, job)
         plan = planner.table(widths, curves, facts["tokens_train"]) | found | search
-        _write(job.out / "plan", plan, orders, widths)
+        _write(job.out / "plan", plan, keep_sets(model.sites, orders, widths))
         for warning in plan["warnings"]:
             job.notice(warning)
         return dict(plan["totals"])
@@ -101,7 +103,7 @@ def _workbench(job: Job, model: LazyModel, planner: Planner) -> Workbench:
 
 
 def _survey(model: LazyModel, planner: Planner, job: Job) -> tuple[list[Tensor], list[Tensor]]:
-    """Order and refit-error curve of every layer."""
+    """Order and refit-error curve of every site."""
     from safetensors.torch import load_file
 
     from prune.nn.gram import gram_file
@@ -109,11 +111,11 @@ def _survey(model: LazyModel, planner: Planner, job: Job) -> tuple[list[Tensor],
 
     orders, curves = [], []
     for site in model.sites:
-        gram = load_file(gram_file(job.inputs["grams"], site.layer))["train"]
+        gram = load_file(gram_file(job.inputs["grams"], site.layer, site.part))["train"]
         weight = model.read_out(site)
         orders.append(_dead_last(planner.selector.order(ReadOut(site.layer, gram, weight)), gram))
         curves.append(error_curve(gram, weight, orders[-1]))
-        job.progress(site.layer + 1, len(model.sites))
+        job.progress(site.index + 1, len(model.sites))
     return orders, curves
 
 
@@ -137,11 +139,9 @@ def _decide(
     return widths, {"search": record}
 
 
-def _write(folder: Path, plan: Mapping[str, Any], orders: Sequence[Tensor], widths: Sequence[int]) -> None:
+def _write(folder: Path, plan: Mapping[str, Any], keep: Mapping[str, Tensor]) -> None:
     from safetensors.torch import save_file
-
-    from prune.nn.search import keep_sets
 
     folder.mkdir()
     (folder / "plan.json").write_text(json.dumps(plan, indent=1) + "\n")
-    save_file(keep_sets(orders, widths), folder / "keep.safetensors")
+    save_file(dict(keep), folder / "keep.safetensors")
