@@ -38,9 +38,7 @@ def workbench(job: Job, model: LazyModel, **plan: Any) -> Workbench:
     :param plan: what is known of the plan: ``grams``, ``rooms``, ``total``, ``step``, ``same_width``.
     """
     options = job.options["illuminate"]
-    train, val = texts(
-        job.inputs["answers"], options, max(s.width for s in model.sites), job.options["loss_on"]
-    )
+    train, val = texts(job.inputs["answers"], options, model.widest, job.options["loss_on"])
     return Workbench(
         model=model,
         train=train,
