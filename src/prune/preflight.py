@@ -39,6 +39,7 @@ class _Look:
         if self.source.is_file():
             self._try("source", self._gguf)
         elif self._try("source", self._folder) and (model := self._try("source", self._model)):
+            self._try("bake", lambda: self._bake(model))
             self._try("plan", lambda: self._forecast(model))
             self._try("eval", lambda: self._memory(model))
         if self.data is not None:
@@ -87,9 +88,11 @@ class _Look:
         load_tokenizer(self.source)
         count = sum(model.model.get_parameter(n).numel() for n in model.names)
         widths = sorted({s.width for s in model.sites})
+        experts = sum(s.expert is not None for s in model.sites)
         self.lines.append(
-            f"source: {self.source.name}, {model.config.model_type}, {len(model.sites)} layers of hidden "
-            f"size {model.sites[0].hidden} and FFN width {'/'.join(map(str, widths))}, {count:,} parameters"
+            f"source: {self.source.name}, {model.config.model_type}, {len(model.layers)} layers of hidden "
+            f"size {model.sites[0].hidden} and FFN width {'/'.join(map(str, widths))}, "
+            f"{f'{experts:,} experts, ' if experts else ''}{count:,} parameters"
         )
         return model
 
@@ -116,6 +119,12 @@ class _Look:
             f"({after.nbytes / before.nbytes:.1%} of the source's {before.nbytes:,})"
         )
         self.lines += [f"codec: {note}" for note in after.notes]
+
+    def _bake(self, model: LazyModel) -> None:
+        if "bake" in self.cfg["stages"] and model.layout.mixture:
+            raise UsageError(
+                "bake trains gates on one FFN a layer, and this is a mixture of experts; leave bake out"
+            )
 
     def _memory(self, model: LazyModel) -> None:
         from .nn.device import pick_device, pick_dtype
@@ -223,6 +232,9 @@ def _plan_lines(totals: Mapping[str, Any], widths: list[int]) -> Iterator[str]:
         f"plan: {totals['asked']} keeps {totals['neurons_after']:,} of {totals['neurons_before']:,} FFN "
         f"neurons ({share:.1%}); widths are multiples of {totals['step']}"
     )
+    if "experts_after" in totals:
+        yield f"experts: {totals['experts_after']:,} of {totals['experts_before']:,} stay"
+        widths = sorted((w for w in widths if w), reverse=True)
     runs: list[tuple[int, int]] = []
     for width in widths:
         if runs and runs[-1][0] == width:

@@ -19,7 +19,10 @@ def counted(model):
 
 def at(family, width):
     """What a family's config takes to have FFNs of a width."""
-    key, _, nested = LAYOUTS[family].width_key.partition(".")
+    layout = LAYOUTS[family]
+    if layout.mixture:
+        return dict.fromkeys((layout.mixture.width_key, layout.mixture.shared_key), width)
+    key, _, nested = layout.width_key.partition(".")
     return {key: FAMILIES[family][key] | {nested: width} if nested else width}
 
 
@@ -32,11 +35,13 @@ def source(request, tmp_path_factory):
 def test_parameters_at_any_width_are_those_of_such_a_model(source):
     family, model = source
     budget = budget_of(model)
-    assert budget.full == (WIDTH, WIDTH)
+    assert set(budget.full) == {WIDTH} and len(budget.full) == len(model.sites)
     for width in (WIDTH, 128, 16):
-        assert budget.parameters([width] * 2) == counted(tiny_model(family, **at(family, width)))
-    narrow = skeleton(model.config, [128, 48])
-    assert budget.parameters([128, 48]) == counted(narrow) - counted(skeleton(model.config)) + counted(
+        widths = [width] * len(model.sites)
+        assert budget.parameters(widths) == counted(tiny_model(family, **at(family, width)))
+    widths = [128 if s.layer else 48 for s in model.sites]
+    narrow = skeleton(model.config, widths)
+    assert budget.parameters(widths) == counted(narrow) - counted(skeleton(model.config)) + counted(
         tiny_model(family)
     )
 

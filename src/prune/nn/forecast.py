@@ -40,7 +40,7 @@ def forecast(model: LazyModel, widths: Sequence[int] | None = None, codec: Codec
     specs = narrowed_specs(model, widths)
     if codec is None or codec.idle:
         return Forecast(specs, budget.parameters(widths))
-    encoded = {n: replace(m, shape=_rank2(specs[n][1])) for n, m in matrices(model).items()}
+    encoded = {n: replace(m, shape=_rank2(specs[n][1])) for n, m in matrices(model).items() if n in specs}
     try:
         specs = encoded_specs(specs, encoded, codec)
     except ValueError as e:

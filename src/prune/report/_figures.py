@@ -122,9 +122,10 @@ def _widths(axes: Axes, report: Report) -> bool:
     layers = report.get("plan", {}).get("layers")
     if not layers:
         return False
-    x = [row["layer"] for row in layers]
-    kept, full = [row["kept"] for row in layers], [row["full"] for row in layers]
-    colours = [_MARK if row["protected"] else _ACCENT for row in layers]
+    x = sorted({row["layer"] for row in layers})
+    sites = [[row for row in layers if row["layer"] == i] for i in x]
+    kept, full = ([sum(row[k] for row in rows) for rows in sites] for k in ("kept", "full"))
+    colours = [_MARK if all(row["protected"] for row in rows) else _ACCENT for rows in sites]
     axes.bar(x, full, color=_LINE, width=0.8)
     axes.bar(x, kept, color=colours, width=0.8)
     entries = [Patch(color=_ACCENT, label="kept"), Patch(color=_LINE, label="pruned")]
@@ -142,16 +143,22 @@ def _curves(axes: Axes, report: Report) -> bool:
     layers, curves = report.get("plan", {}).get("layers"), report.get("curves")
     if not layers or not curves:
         return False
-    colours = matplotlib.colormaps["viridis"](np.linspace(0.25, 0.9, len(layers)))
-    for i, (row, rel) in enumerate(zip(layers, curves["rel"], strict=True)):
-        x = np.array(curves["widths"], float) / row["full"]
-        y = np.array([number(v) for v in rel], float)
+    lines: dict[int, list[tuple[float, list[Any]]]] = {}  # a sparse layer's is the mean of what stays of it
+    for row, rel in zip(layers, curves["rel"], strict=True):
+        if row["kept"]:
+            lines.setdefault(row["layer"], []).append((row["kept"] / row["full"], rel))
+    colours = matplotlib.colormaps["viridis"](np.linspace(0.25, 0.9, len(lines)))
+    x = np.array(curves["widths"], float) / curves["widths"][-1]
+    for i, (layer, sites) in enumerate(lines.items()):
+        y = np.mean([[number(v) for v in rel] for _, rel in sites], axis=0, dtype=float)
         seen = np.isfinite(y) & (y > 0)  # the error at full width is 0: no place on a log axis
-        label = f"layer {row['layer']}" if i in {0, len(layers) // 2, len(layers) - 1} else None
+        label = f"layer {layer}" if i in {0, len(lines) // 2, len(lines) - 1} else None
         axes.plot(x[seen], y[seen], color=colours[i], lw=1, alpha=0.85, label=label)
-        if seen.any() and row["kept"] < row["full"]:
-            at = np.exp(np.interp(row["kept"] / row["full"], x[seen], np.log(y[seen])))
-            axes.plot(row["kept"] / row["full"], at, "o", ms=3.2, color=_MARK, zorder=3)
+        kept = np.mean([share for share, _ in sites])
+        if seen.any() and kept < 1:
+            axes.plot(
+                kept, np.exp(np.interp(kept, x[seen], np.log(y[seen]))), "o", ms=3.2, color=_MARK, zorder=3
+            )
     axes.set_yscale("log")
     axes.figure.legend(loc="outside upper right", ncols=3)
     axes.set_xlabel("width kept (dots: chosen)")

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .schema import EXPERTS
+from .tables import site
+
 if TYPE_CHECKING:
     from prune.data.records import Record
     from prune.nn.bootstrap import Scores
@@ -154,6 +157,7 @@ def _target(evidence: Evidence) -> dict[str, Any]:
     after = totals["params_after"]
     return {
         **{k: totals[k] for k in plain},
+        **{k: totals[k] for k in EXPERTS if k in totals},
         "params_before": source,
         "share_pruned": 1 - after / source,
         "share_quantized": evidence.encoded / evidence.measured[evidence.final].parameters,
@@ -165,8 +169,8 @@ def _plan(plan: Mapping[str, Any] | None, folding: Mapping[str, Any] | None) -> 
     if plan is None:
         return {}
     rows = folding["layers"] if folding else []
-    errors = {row["layer"]: row["error"] for row in rows}
-    layers = [{**row, "rel_val": errors.get(row["layer"])} for row in plan["layers"]]
+    errors = {site(row): row["error"] for row in rows}
+    layers = [{**row, "rel_val": errors.get(site(row))} for row in plan["layers"]]
     return {
         "plan": {"layers": layers, "warnings": plan["warnings"]},
         "curves": plan["curves"],

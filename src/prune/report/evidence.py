@@ -109,6 +109,13 @@ def _work(report: Report) -> Iterator[tuple[str, str]]:
     kept, whole = words.count(target["neurons_after"]), words.count(target["neurons_before"])
     sharer = f", shared out by {target['shared_by']}" if target.get("shared_by") else ""
     yield "Target", f"{target['asked'] or 'none'}: {kept} of {whole} FFN neurons kept{sharer}"
+    if "experts_after" in target:
+        picks = words.percent(target["picks_kept"])
+        yield (
+            "Experts",
+            f"{words.count(target['experts_after'])} of {words.count(target['experts_before'])} kept; "
+            f"they had {picks} or more of a layer's picks",
+        )
     if search := report.get("search"):
         yield (
             "Search",
@@ -118,7 +125,8 @@ def _work(report: Report) -> Iterator[tuple[str, str]]:
     yield "Parameters", f"{pruned} of the source's pruned, {quantized} of the output's quantized"
     if report.get("fold"):
         choices = Counter(row["choice"] for row in report["fold"]["layers"])
-        yield "Refit", "layers: " + ", ".join(f"{n} {name}" for name, n in choices.most_common())
+        kind = "blocks" if "experts_after" in target else "layers"
+        yield "Refit", f"{kind}: " + ", ".join(f"{n} {name}" for name, n in choices.most_common())
     notes = "".join(f"; {note}" for note in codec.get("notes", ()))
     yield "Codec", f"{codec['name']}, {words.significant(codec['bits_per_weight'], 4)} bits a weight{notes}"
     yield "Program", f"prune {report['prune']}"

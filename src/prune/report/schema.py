@@ -42,6 +42,12 @@ class Target(TypedDict):
     params_after: int
     share_pruned: float
     share_quantized: float
+    experts_before: NotRequired[int]
+    experts_after: NotRequired[int]
+    picks_kept: NotRequired[float]  #: least share of a layer's router picks that the kept experts had
+
+
+EXPERTS = ("experts_before", "experts_after", "picks_kept")  #: of a mixture alone
 
 
 class Mean(TypedDict):

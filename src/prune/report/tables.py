@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from . import words
@@ -84,7 +86,8 @@ def layer_table(report: Row) -> Table | None:
     layers = report.get("plan", {}).get("layers")
     if not layers:
         return None
-    folds = {f["layer"]: f for f in report.get("fold", {}).get("layers", ())}
+    folds = {site(f): f for f in report.get("fold", {}).get("layers", ())}
+    rows = _blocks([{**row, "fold": folds.get(site(row))} for row in layers])
     head = (
         "layer",
         "kept",
@@ -96,13 +99,53 @@ def layer_table(report: Row) -> Table | None:
         "plain → refit",
         "damping",
     )
-    return Table(head, [(*_width(row), *_fold(folds.get(row["layer"]))) for row in layers])
+    return Table(head, [(*_width(row), *_fold(row["fold"])) for row in rows])
+
+
+def site(row: Row) -> tuple[int, str]:
+    """What tells a row of the plan or the fold from the others: its layer, and its part of that."""
+    return row["layer"], row.get("part", "")
+
+
+def _blocks(rows: Sequence[Row]) -> list[Row]:
+    """Rows as the table shows them: the experts of a layer are one."""
+    groups: dict[tuple[int, str], list[Row]] = {}
+    for row in rows:
+        layer, part = site(row)
+        groups.setdefault((layer, part.partition("-")[0]), []).append(row)
+    return [_experts(found) if part == "expert" else found[0] for (_, part), found in groups.items()]
+
+
+def _experts(rows: Sequence[Row]) -> Row:
+    """The mean errors of the experts that stay, their least tokens, all their refits."""
+    kept = [row for row in rows if row["kept"]]
+    widths, folds = sorted({row["kept"] for row in kept}), [row["fold"] for row in kept if row["fold"]]
+    choices = Counter(fold["choice"] for fold in folds).most_common()
+    refits = {
+        "choice": ", ".join(f"{n} {name}" for name, n in choices),
+        "error_plain": _mean(folds, "error_plain"),
+        "error": _mean(folds, "error"),
+        "damping": max((float(fold["damping"]) for fold in folds), default=None),
+    }
+    return {
+        **rows[0],
+        "part": f"{len(kept)} of {len(rows)} experts",
+        "kept": widths[0] if len(widths) == 1 else f"{widths[0]} to {widths[-1]}",
+        "rel_train": _mean(kept, "rel_train"),
+        "rel_val": refits["error"],
+        "tokens_per_neuron": min(row["tokens_per_neuron"] for row in kept),
+        "fold": refits if folds else None,
+    }
+
+
+def _mean(rows: Sequence[Row], key: str) -> float | None:
+    return fmean(float(row[key]) for row in rows) if rows else None
 
 
 def _width(row: Row) -> tuple[str, ...]:
     kept = f"{row['kept']} (protected)" if row["protected"] else str(row["kept"])
     errors = (words.significant(row[k]) for k in ("rel_train", "rel_val", "tokens_per_neuron"))
-    return str(row["layer"]), kept, str(row["full"]), *errors
+    return " ".join(map(str, site(row))).strip(), kept, str(row["full"]), *errors
 
 
 def _fold(row: Row | None) -> tuple[str, ...]:
