@@ -7,12 +7,14 @@ from stage_jobs import answers, fold, illuminate, plan
 
 from prune.data.calibration import calibration
 from prune.data.records import read
+from prune.nn.layout import LAYOUTS
 from prune.nn.model import LazyModel, load
 from prune.nn.refit import complement
 from prune.tiny import FAMILIES, plant, save_tiny, tiny, tiny_model
 
 torch.set_num_threads(1)
 RIDGE = 0.1
+DENSE = [f for f in FAMILIES if not LAYOUTS[f].mixture]
 
 
 def trace(model, site, records):
@@ -56,7 +58,7 @@ def slow_fold(source, data, keeps, norm, scale):
     return folded
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", DENSE)
 def test_it_is_the_slow_twin(tmp_path, family):
     source = tiny(tmp_path / "m", family)
     data = answers(tmp_path / "a", train=(200, 150, 90), val=(120, 60))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,7 +92,7 @@ def _floor(least: float, step: int) -> int:
     return max(1, math.ceil(least / step)) * step
 
 
-def least_of(rooms: Sequence[Room]) -> int:
+def least_of(rooms: Iterable[Room]) -> int:
     """Neurons that the floors keep."""
     return sum(r.full if r.protected else r.floor for r in rooms)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -15,7 +15,7 @@ from .layout import Site, experts_kept
 
 FEWEST = 8  #: experts that a layer keeps, where it has as many
 
-Share = Callable[[Sequence[Room]], Sequence[int]]  #: gives the sites that stay their widths
+NEAR = 0.98  #: of a total is as good as the total
 
 
 class Cover:
@@ -29,6 +29,7 @@ class Cover:
 
     def __init__(self, sites: Sequence[Site], steps: Sequence[Sequence[int]]) -> None:
         self.sites, self.steps = sites, steps
+        self._shares = any(s.shared for s in sites)
 
     @property
     def sizes(self) -> list[int]:
@@ -37,35 +38,47 @@ class Cover:
         whole = sum(s.width for s in self.sites)
         return [whole, *(whole - neurons for neurons in gone)]
 
-    def left(self, rooms: Sequence[Room], steps: int | None = None) -> list[Room]:
-        """Those of the sites that stay after so many steps; None: all steps."""
-        return [rooms[i] for i in self._staying(steps)]
-
-    def widths(self, rooms: Sequence[Room], total: int, share: Share) -> list[int]:
-        """A width a site, 0 for an expert that leaves; the sum comes near to ``total`` from below."""
-        return max((self._shared(rooms, n, total, share) for n in self._tried(rooms, total)), key=sum)
-
-    def _tried(self, rooms: Sequence[Room], total: int) -> Iterator[int]:
-        """As few steps as get below the total; one fewer: narrowing large experts may come nearer."""
-        enough = next((n for n, size in enumerate(self.sizes) if size <= total), None)
-        yield len(self.steps) if enough is None else enough
-        if enough and least_of(self.left(rooms, enough - 1)) <= total:
-            yield enough - 1
-
-    def _shared(self, rooms: Sequence[Room], steps: int, total: int, share: Share) -> list[int]:
-        """The shared expert, which every token passes, is narrowed only where the others give too little."""
-        chosen = [
-            replace(r, protected=r.protected or s.shared) for r, s in zip(rooms, self.sites, strict=True)
-        ]
-        chosen = self.left(chosen, steps)
-        if least_of(chosen) > total:
-            chosen = self.left(rooms, steps)
-        widths = dict(zip(self._staying(steps), share(chosen), strict=True))
-        return [widths.get(i, 0) for i in range(len(rooms))]
-
-    def _staying(self, steps: int | None) -> list[int]:
+    def left(self, rooms: Sequence[Room], steps: int | None = None) -> dict[int, Room]:
+        """Those of the sites that stay after so many steps, by index; None: all steps."""
         gone = {i for step in self.steps[:steps] for i in step}
-        return [i for i in range(len(self.sites)) if i not in gone]
+        return {i: room for i, room in enumerate(rooms) if i not in gone}
+
+    def widths(
+        self, rooms: Sequence[Room], total: int, share: Callable[[Sequence[Room]], Sequence[int]]
+    ) -> list[int]:
+        """A width a site, 0 for an expert that leaves; the sum comes near to ``total`` from below.
+
+        :param share: gives the sites that stay their widths.
+        """
+        found: list[list[int]] = []
+        for chosen in self._tried(rooms, total):
+            widths = dict(zip(chosen, share(list(chosen.values())), strict=True))
+            found.append([widths.get(i, 0) for i in range(len(rooms))])
+            if sum(found[-1]) >= NEAR * total:
+                return found[-1]
+        if not found:
+            raise ValueError(f"the floors keep more than {total} neurons")
+        return max(found, key=sum)
+
+    def _tried(self, rooms: Sequence[Room], total: int) -> Iterator[dict[int, Room]]:
+        """What may be narrowed, the best first.
+
+        As few steps as get below the total, then one fewer: narrowing a few large experts may come nearer.
+        Of the shared expert, which every token passes, and the others, one stays whole where that suffices.
+        """
+        enough = next((n for n, size in enumerate(self.sizes) if size <= total), len(self.steps))
+        for steps in sorted({enough, max(0, enough - 1)}, reverse=True):
+            left = self.left(rooms, steps)
+            ways = [self._protected(left, shared) for shared in (True, False)] if self._shares else []
+            for way in (*ways, left):
+                if least_of(way.values()) <= total:
+                    yield way
+
+    def _protected(self, rooms: Mapping[int, Room], shared: bool) -> dict[int, Room]:
+        """The same, the shared experts whole, or all others."""
+        return {
+            i: replace(r, protected=r.protected or self.sites[i].shared is shared) for i, r in rooms.items()
+        }
 
 
 def cover_of(sites: Sequence[Site], picks: Sequence[int], top_k: int, alike: bool) -> Cover:

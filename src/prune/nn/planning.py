@@ -45,7 +45,7 @@ class Planner:
     def check(self) -> None:
         """:raises UsageError: where the floors already keep more than the target."""
         if self.total is not None:
-            check_reach(self.cover.left(self.rooms), self.total, self.step)
+            check_reach(list(self.cover.left(self.rooms).values()), self.total, self.step)
 
     def rank(self, seen: Sequence[int]) -> None:
         """Tell how many calibration tokens each site saw; a forecast before takes all experts to be alike."""
@@ -62,7 +62,7 @@ class Planner:
     @property
     def totals_in_reach(self) -> list[int]:
         """Neurons in all as experts leave, then at each fraction of the rest: what a search looks through."""
-        narrower = ladder(self.cover.left(self.rooms), self.step)
+        narrower = ladder(list(self.cover.left(self.rooms).values()), self.step)
         return sorted({*self.cover.sizes, *map(sum, narrower)})
 
     def know(

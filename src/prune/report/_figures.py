@@ -150,7 +150,7 @@ def _curves(axes: Axes, report: Report) -> bool:
     colours = matplotlib.colormaps["viridis"](np.linspace(0.25, 0.9, len(lines)))
     x = np.array(curves["widths"], float) / curves["widths"][-1]
     for i, (layer, sites) in enumerate(lines.items()):
-        y = np.mean([[number(v) for v in rel] for _, rel in sites], axis=0, dtype=float)
+        y = np.array([[number(v) for v in rel] for _, rel in sites], float).mean(0)
         seen = np.isfinite(y) & (y > 0)  # the error at full width is 0: no place on a log axis
         label = f"layer {layer}" if i in {0, len(lines) // 2, len(lines) - 1} else None
         axes.plot(x[seen], y[seen], color=colours[i], lw=1, alpha=0.85, label=label)
