@@ -17,7 +17,7 @@ from .doctext import Option, options
 from .errors import ExitCode
 
 if TYPE_CHECKING:
-    from .nn.layout import Layout
+    from .nn.layout import Layout, Mixture
 
 NOTE = "<!-- Written by `python -m prune.docs`: edit the code it describes, not this page. -->"
 _HEAD = ("| option | type | default | meaning |", "| --- | --- | --- | --- |")
@@ -66,19 +66,33 @@ def family_page() -> str:
         NOTE,
         "What is compressed: the feed-forward block of every decoder layer. Attention, norms, embeddings, "
         "head and a vision tower stay. A family that is not here is refused at once, by its class.",
-        "\n".join([*head, *(_family_row(name, LAYOUTS[name]) for name in sorted(LAYOUTS))]),
+        "\n".join([*head, *(row for name in sorted(LAYOUTS) for row in _family_rows(name, LAYOUTS[name]))]),
         _SAVED,
     )
 
 
-def _family_row(name: str, layout: Layout) -> str:
+def _family_rows(name: str, layout: Layout) -> Iterator[str]:
+    """One for each kind of feed-forward block."""
+    if layout.mixture:
+        yield from _mixture_rows(name, layout.mixture)
+        return
     read_ins = " and ".join(f"`{r.module}`{' (gate over up)' * (r.blocks > 1)}" for r in layout.read_ins)
     behind = "the output"
     if layout.read_out_norm:
         behind = "a norm of the output"
     elif layout.scale_key:
         behind = f"the output times `{layout.scale_key}`"
-    return f"| {name} | {read_ins} | `{layout.read_out}` | `{layout.width_key}` | {behind} |"
+    yield f"| {name} | {read_ins} | `{layout.read_out}` | `{layout.width_key}` | {behind} |"
+
+
+def _mixture_rows(name: str, mixture: Mixture) -> Iterator[str]:
+    from .nn.layout import GLU
+
+    gate, up, down = (f"`{mixture.experts}.*.{matrix}`" for matrix in mixture.matrices)
+    yield f"| {name} | {gate} and {up} | {down} | `{mixture.width_key}` | the output, routed |"
+    if mixture.shared:
+        gate, up, down = (f"`{mixture.shared}.{matrix}`" for matrix in GLU)
+        yield f"| {name} | {gate} and {up} | {down} | `{mixture.shared_key}` | the output, gated |"
 
 
 _SAVED = """\
@@ -89,6 +103,10 @@ How an output is saved, and what loads it:
 | `uniform` | every layer at one width, the config key above set to it | what loads the source, as it is |
 | `padded` | different widths, zeros up to the widest | the same, as wide in memory as the widest |
 | `exact` | different widths as they are, in the config key `ffn_widths` | `prune.nn.model.load(folder)` |
+
+Of a mixture of experts, those that the task does not route to leave the file (`plan.experts=auto`), with
+their rows of the router: as many in every layer, or with `exact` as many as each layer needs. `ffn_widths`
+then has a number for each expert, 0 for those that a layer lacks.
 
 Each row is held by the same test: cutting exactly the dead neurons of a tiny model changes no logit, in
 a folder that plain transformers loads and generates from; unequal widths reload exactly. `load` gives a

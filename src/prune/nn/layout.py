@@ -20,14 +20,14 @@ class ReadIn:
     blocks: int = 1
 
 
-_GLU = ("gate_proj", "up_proj", "down_proj")
+GLU = ("gate_proj", "up_proj", "down_proj")  #: of a gated block, as most families call them
 
 
 @dataclass(frozen=True)
 class Mixture:
     """The sparse feed-forward blocks of a family: a router, and the experts that it picks from."""
 
-    matrices: tuple[str, str, str] = _GLU  #: gate, up and down of an expert, as files call them
+    matrices: tuple[str, str, str] = GLU  #: gate, up and down of an expert, as files call them
     width_key: str = "moe_intermediate_size"  #: config.json's key for an expert's F
     shared: str | None = None  #: a gated block that every token passes
     shared_key: str = "shared_expert_intermediate_size"
@@ -182,7 +182,7 @@ def _layer_sites(model: nn.Module, layout: Layout, layer: int) -> Iterator[Site]
         gated = _gated(model, layer, f"{experts}{i}.", mixture.matrices, mixture.width_key)
         yield replace(gated, expert=i)
     if mixture.shared:
-        gated = _gated(model, layer, f"{prefix}{mixture.shared}.", _GLU, mixture.shared_key)
+        gated = _gated(model, layer, f"{prefix}{mixture.shared}.", GLU, mixture.shared_key)
         yield replace(gated, shared=True)
 
 
