@@ -7,7 +7,7 @@ import torch
 from product import logits, plain, step, tensors
 
 from prune.data.records import read
-from prune.nn.model import LazyModel
+from prune.nn.model import LazyModel, load
 from prune.tiny import tiny
 
 ROUTERS = ("mlp.gate.weight", "block_sparse_moe.gate.weight", "shared_expert_gate.weight")
@@ -56,6 +56,15 @@ def test_d07_experts_are_cut_and_quantized_as_asked(family, squeeze, tmp_path):
     assert target["share_pruned"] == pytest.approx(1 - target["params_after"] / target["params_before"])
     assert target["share_quantized"] > 0.5 and target["experts_after"] == 6
     assert "3 of 4 experts" in (out / "report.md").read_text()
+
+
+@pytest.mark.parametrize("family", ["qwen2_moe", "qwen3_moe", "mixtral"])
+def test_d07_plain_transformers_reads_quantized_experts(family, squeeze, tmp_path):
+    """Its reader takes one group for all matrices of the experts."""
+    source = tiny(tmp_path / "model", family)
+    out = squeeze(source, "ffn=0.75", "codec=q8", "codec.group=16")
+    assert (logits(plain(out)) - logits(load(out))).abs().max() < 1e-4
+    assert (logits(plain(source)) - logits(load(source))).abs().max() < 1e-4
 
 
 def test_d07_what_stays_is_what_the_router_picks(squeeze, answers, tmp_path):
